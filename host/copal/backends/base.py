@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""What a backend is: something that runs Updates, or says why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from copal.program import Program, Update
+
+
+@dataclass
+class LearnerState:
+    """All that a learner carries from one update to the next, as flat float32 vectors."""
+
+    parameters: dict[str, NDArray[np.float32]]
+    """Network name to parameter vector, targets included."""
+    first_moment: dict[str, NDArray[np.float32]]
+    """Trained network name to Adam's first moment."""
+    second_moment: dict[str, NDArray[np.float32]]
+    """Trained network name to Adam's second moment."""
+    optimiser_steps: dict[str, int]
+    """Trained network name to the number of Adam steps taken."""
+    updates: int
+    """Updates done."""
+
+    @classmethod
+    def initial(
+        cls, update: Update, parameters: Mapping[str, NDArray[np.float32]]
+    ) -> LearnerState:
+        """The state before the first update, with zero moments."""
+        trained = update.trained()
+        return cls(
+            {name: np.array(v, np.float32) for name, v in parameters.items()},
+            {name: np.zeros_like(parameters[name], np.float32) for name in trained},
+            {name: np.zeros_like(parameters[name], np.float32) for name in trained},
+            dict.fromkeys(trained, 0),
+            0,
+        )
+
+
+class Learner(Protocol):
+    """Runs one Update again and again."""
+
+    @property
+    def updates(self) -> int:
+        """Updates done."""
+
+    def step(self, batch: Mapping[str, NDArray[np.generic]]) -> NDArray[np.float32]:
+        """Runs one update.
+
+        Args:
+            batch: A column for every Program input, each with B rows: `obs`, `action`, `reward`,
+                `next_obs`, `terminated`, `discount`, `weight` for DQN.
+
+        Returns:
+            TD error of each row, float32 [B].
+
+        Raises:
+            LearnerFailedError: A value became NaN or infinite.
+        """
+
+    def state(self) -> LearnerState:
+        """A copy of the whole state."""
+
+    def load_state(self, state: LearnerState) -> None:
+        """Goes on from `state`."""
+
+
+class Backend(Protocol):
+    """One file of `copal.backends`, registered by name."""
+
+    @property
+    def name(self) -> str:
+        """What the user types after `--backend`."""
+
+    def unavailable(self) -> str | None:
+        """None if it can be used here, else the reason and what to do."""
+
+    def supports(self, program: Program) -> str | None:
+        """None if it has every operation of `program`, else the first kind that it lacks."""
+
+    def learner(
+        self, update: Update, state: LearnerState, *, batch_size: int, learners: int
+    ) -> Learner:
+        """Builds a learner that goes on from `state`.
+
+        Args:
+            update: What to run.
+            state: Where to start.
+            batch_size: Rows of a batch.
+            learners: Parallel learners that share the batch.
+
+        Raises:
+            BackendUnavailableError: It cannot be used on this machine.
+            ProgramError: It lacks an operation.
+            ConfigError: `learners` does not fit `batch_size`.
+        """

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: MIT
+#include "module.hpp"
+
+void bind_learner(nb::module_&) {}

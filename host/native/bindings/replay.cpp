@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: MIT
+#include "module.hpp"
+
+void bind_replay(nb::module_&) {}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// The error that native code throws; bindings turn it into the class of copal.errors called `type`.
+#pragma once
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace copal {
+
+struct Error : std::runtime_error {
+  Error(std::string type, std::string field, std::string expected, std::string got,
+        std::string hint = "")
+      : std::runtime_error(field + ": expected " + expected + ", got " + got),
+        type(std::move(type)),
+        field(std::move(field)),
+        expected(std::move(expected)),
+        got(std::move(got)),
+        hint(std::move(hint)) {}
+
+  std::string type;  // class name in copal.errors, "SchemaError" for instance
+  std::string field, expected, got, hint;
+};
+
+}  // namespace copal
