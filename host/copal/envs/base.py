@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +40,7 @@ class Environments(ABC):
             stream is cut.
         any_lost: Whether `lost` holds a True.
         restarts: Instances replaced because they failed.
-        finished: Episodes that ended; whoever reads them clears the list.
+        finished: Episodes that ended; whoever reads them takes them out, from any thread.
     """
 
     def __init__(self, count: int, observation_space: Any, action_space: Any) -> None:
@@ -56,7 +57,7 @@ class Environments(ABC):
         self.lost = np.zeros(count, np.bool_)
         self.any_lost = False
         self.restarts = 0
-        self.finished: list[Episode] = []
+        self.finished: deque[Episode] = deque()
 
     @abstractmethod
     def step(self, actions: NDArray[Any]) -> None:
