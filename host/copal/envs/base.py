@@ -8,6 +8,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 
@@ -30,7 +31,8 @@ class Environments(ABC):
     Attributes:
         count: N.
         observation_space: Space of one observation.
-        action_space: Space of one action.
+        action_space: Space of one action; discrete ones are counted from 0.
+        action_start: The environment's own number of the first discrete action.
         obs: [N, *shape], float32 (uint8 for byte observations): to act on.
         next_obs: Like `obs`: what the last step led to.
         reward: float32 [N].
@@ -46,7 +48,8 @@ class Environments(ABC):
     def __init__(self, count: int, observation_space: Any, action_space: Any) -> None:
         self.count = count
         self.observation_space = observation_space
-        self.action_space = action_space
+        self.action_start = int(getattr(action_space, "start", 0))
+        self.action_space = spaces.Discrete(action_space.n) if self.action_start else action_space
         shape = (count, *observation_space.shape)
         dtype = np.uint8 if observation_space.dtype == np.uint8 else np.float32
         self.obs: NDArray[Any] = np.zeros(shape, dtype)

@@ -61,7 +61,6 @@ class GymnasiumEnvironments(Environments):
         one = self._envs[0]
         super().__init__(count, one.observation_space, one.action_space)
         self._discrete = isinstance(self.action_space, gymnasium.spaces.Discrete)
-        self._start = int(self.action_space.start) if self._discrete else 0
         # 0 * x sums to 0 only if every x is finite: the cheapest test of a short vector.
         self._zeros = np.zeros(self.obs[0].size, np.float32)
         self._flat_next = self.next_obs.reshape(count, -1)
@@ -94,7 +93,7 @@ class GymnasiumEnvironments(Environments):
             self._begin(i)
 
     def _step_one(self, i: int, action: Any) -> None:
-        sent = action + self._start if self._discrete else action
+        sent = action + self.action_start if self._discrete else action
         obs, reward, terminated, truncated, _ = self._envs[i].step(sent)
         reward = float(reward)
         self._take(i, obs, reward)

@@ -2,7 +2,8 @@
 """Checkpoints: one folder each, whole or absent, the newest whole one wins.
 
     checkpoints/step_000050000/
-        manifest                  its own checksum, format version, counters, size and SHA-256 of every other file
+        manifest                  its own checksum, the format version, counters, and
+                                  size and SHA-256 of every other file
         weights.safetensors       every network, targets included
         optimiser.safetensors     both moments of Adam of every trained network
         best.safetensors          acting network of the best evaluation so far, if there was one
