@@ -24,8 +24,8 @@ _WHERE = {
     "PrioritizedReplay": "copal.replay",
     "UniformReplay": "copal.replay",
     "Policy": "copal.runtime.policy",
-    "Score": "copal.runtime.evaluate",
-    "evaluate": "copal.runtime.evaluate",
+    "Score": "copal.runtime.evaluation",
+    "evaluate": "copal.runtime.evaluation",
     "TrainResult": "copal.runtime.result",
     "train": "copal.runtime.trainer",
 }

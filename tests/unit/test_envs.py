@@ -182,3 +182,23 @@ def test_missing_envpool_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(ConfigError, match="pip install envpool"):
         envs.make("CartPole-v1", 1, seed=0, vectorization="envpool")
+
+
+def test_envpool_shows_no_step_across_episodes() -> None:
+    """After an end comes a first observation of the next episode, and no other transition."""
+    pytest.importorskip("envpool", exc_type=ImportError)
+    pool = envs.make("CartPole-v1", 4, seed=3, vectorization="envpool")
+    ends = 0
+    for _ in range(200):
+        before = pool.obs.copy()
+        pool.step(zeros(4))
+        # Pushed to the left for 0.02 s, the cart moves by its velocity, whatever else happens.
+        np.testing.assert_allclose(
+            pool.next_obs[:, 0], before[:, 0] + 0.02 * before[:, 1], rtol=0, atol=1e-5
+        )
+        ended = pool.terminated | pool.truncated
+        pool.advance()
+        assert (np.abs(pool.obs[ended]) <= 0.05).all()
+        ends += int(ended.sum())
+    assert ends == len(pool.finished) > 40
+    pool.close()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,11 @@ class EnvPoolEnvironments(Environments):
         if env_id not in known:
             raise UnknownNameError.of("env", env_id, known, "these are EnvPool's ids")
         words = np.random.SeedSequence((seed, first_stream)).generate_state(1)
-        self._pool = envpool.make_gymnasium(env_id, num_envs=count, seed=int(words[0] >> 1))
-        super().__init__(count, self._pool.observation_space, self._pool.action_space)
+        with warnings.catch_warnings():
+            # Gymnasium warns that EnvPool's float64 bounds become float32.
+            warnings.simplefilter("ignore", UserWarning)
+            self._pool = envpool.make_gymnasium(env_id, num_envs=count, seed=int(words[0] >> 1))
+            super().__init__(count, self._pool.observation_space, self._pool.action_space)
         self._ids = np.arange(count, dtype=np.int32)
         self._total = np.zeros(count)
         self._length = np.zeros(count, np.int64)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from copal.runtime.evaluate import Score, evaluate
+from copal.runtime.evaluation import Score, evaluate
 from copal.runtime.policy import Policy
 from copal.runtime.result import TrainResult
 from copal.runtime.trainer import train

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from copal.runtime import files
 from copal.runtime.checkpoint import Checkpoint
 from copal.runtime.control import Control
-from copal.runtime.evaluate import Interrupted, Score, play
+from copal.runtime.evaluation import Interrupted, Score, play
 from copal.runtime.metrics import MetricsLog, Progress
 from copal.runtime.policy import Policy
 from copal.runtime.session import Session

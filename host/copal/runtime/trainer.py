@@ -109,7 +109,7 @@ class Trainer:
         self._episodes = int(found.counters["episodes"])
         for stream in cut:
             self._show.say(
-                f"stream {stream}: its episode could not be reproduced, a new one begins"
+                f"stream {stream}: its episode cannot be reproduced, a new one begins"
             )
         self._show.say(f"going on from {found.path} at {self._parts.env_steps:,} env steps")
         self._log.write("event", self._parts.env_steps, {"event": "resume", "cut": len(cut)})
@@ -126,9 +126,8 @@ class Trainer:
         self._record(time.perf_counter())
         reason = self._control.stop_reason or "steps"
         finished = reason in ("steps", "return")
-        if finished:
+        if reason == "steps":
             self._judge.look(parts.env_steps, last=True)
-            reason = self._control.stop_reason or "steps"
         self._checkpoint()
         score = self._judge.final() if finished else None
         return TrainResult(
