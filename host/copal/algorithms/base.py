@@ -118,4 +118,6 @@ def discrete_actions(space: Any, algorithm: str) -> int:
         )
     else:
         hint = "wrap the environment so that its actions are Discrete(n), counted from 0"
-    raise ConfigError("action_space", f"discrete actions, which {algorithm} needs", str(space), hint)
+    raise ConfigError(
+        "action_space", f"discrete actions, which {algorithm} needs", str(space), hint
+    )

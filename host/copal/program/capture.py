@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch._decomp import core_aten_decompositions
-from torch.func import functional_call, functionalize, grad
+from torch.func import functionalize, grad
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
@@ -26,6 +26,7 @@ from copal.errors import CaptureError
 from copal.program import shape_rules  # noqa: F401  registers its rules
 from copal.program.builder import ProgramBuilder
 from copal.program.lowering import Lowering
+from copal.program.arguments import Batch, Networks
 from copal.program.modules import network_of, parameter_offsets
 from copal.program.program import Buffer, Program
 from copal.program.rules import RULES
@@ -36,48 +37,6 @@ Loss = Callable[[Any, Any], Any]
 
 _TORCH = str(Path(torch.__file__).parent)
 _PER_ROW = "return the loss of each row, [B]: the executor sums it and divides by B"
-
-
-class Networks:
-    """What a loss gets as `nets`: `nets.q(x)` runs network `q` with its own parameters.
-
-    Args:
-        modules: Network name to module; several names may share one module.
-        parameters: Network name to parameter name to tensor.
-    """
-
-    def __init__(
-        self, modules: Mapping[str, nn.Module], parameters: Mapping[str, Mapping[str, torch.Tensor]]
-    ) -> None:
-        self._modules, self._parameters = modules, parameters
-
-    def __getattr__(self, name: str) -> Callable[..., torch.Tensor]:
-        if name.startswith("_") or name not in self._modules:
-            raise AttributeError(f"no network `{name}`, only {', '.join(self._modules)}")
-
-        def call(*columns: torch.Tensor) -> torch.Tensor:
-            matrices = tuple(c.unsqueeze(1) if c.ndim == 1 else c for c in columns)
-            result = functional_call(self._modules[name], dict(self._parameters[name]), matrices)
-            assert isinstance(result, torch.Tensor)
-            return result
-
-        return call
-
-
-class Batch:
-    """What a loss gets as `batch`: `batch.obs` is a column, [B, width] or [B].
-
-    Args:
-        columns: Column name to tensor.
-    """
-
-    def __init__(self, columns: Mapping[str, torch.Tensor]) -> None:
-        self._columns = columns
-
-    def __getattr__(self, name: str) -> torch.Tensor:
-        if name.startswith("_") or name not in self._columns:
-            raise AttributeError(f"no column `{name}`, only {', '.join(self._columns)}")
-        return self._columns[name]
 
 
 def capture(
@@ -221,9 +180,7 @@ def _trace(
         parameters: dict[str, dict[str, torch.Tensor]] = {n: {} for n in networks}
         for (network, path), tensor in zip(paths, arguments[: len(paths)], strict=True):
             parameters[network][path] = tensor
-        columns = {
-            c.name: t for c, t in zip(inputs, arguments[len(paths) :], strict=True)
-        }
+        columns = {c.name: t for c, t in zip(inputs, arguments[len(paths) :], strict=True)}
         return function(parameters, columns, rows)
 
     return Lowering(builder, values, RULES).run(_graph(flat, tensors))

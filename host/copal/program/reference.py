@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -126,6 +127,9 @@ class _Run:
         if op.kind in _ELEMENTWISE:
             with np.errstate(all="ignore"):
                 return np.asarray(_ELEMENTWISE[op.kind](*inputs))
+        if op.kind == "param":
+            assert op.output is not None
+            return self._param(**op.attrs, width=op.output.width)
         rule: Callable[..., Array] = getattr(self, f"_{op.kind}")
         return rule(*inputs, **op.attrs)
 
@@ -156,12 +160,7 @@ class _Run:
     def _const(self, *, value: float) -> Array:
         return np.full((self._rows, 1), value)
 
-    def _param(self, *, network: str, offset: int) -> Array:
-        width = next(
-            o.output.width
-            for o in self._program.ops
-            if o.output and o.kind == "param" and o.attrs == {"network": network, "offset": offset}
-        )
+    def _param(self, *, network: str, offset: int, width: int) -> Array:
         return np.tile(self._parameters[network][offset : offset + width], (self._rows, 1))
 
     def _gather(self, x: Array, y: Array) -> Array:
@@ -258,42 +257,41 @@ class ReferenceLearner:
             TD error of each row in the first phase, [B].
 
         Raises:
-            LearnerFailedError: A TD error or a gradient is not finite; the phase changes nothing.
+            LearnerFailedError: An output or the gradient is not finite; nothing is changed.
         """
-        td_error = None
-        for phase in self._update.phases:
-            if (self.updates + 1) % phase.every:
-                continue
-            result = self._run(phase, columns)
-            self._check_finite(phase, result)
-            self._step_phase(phase, result)
-            if td_error is None:
-                td_error = result.outputs["td_error"]
+        before = copy.deepcopy(self.__dict__)
+        try:
+            td_errors = [
+                self._step_phase(phase, columns)
+                for phase in self._update.phases
+                if (self.updates + 1) % phase.every == 0
+            ]
+        except LearnerFailedError:
+            self.__dict__ = before
+            raise
         for target in self._update.targets:
             if (self.updates + 1) % target.every == 0:
                 follower = self.parameters[target.target]
-                follower += self._dtype.type(target.tau) * (
-                    self.parameters[target.source] - follower
-                )
+                follower += target.tau * (self.parameters[target.source] - follower)
         self.updates += 1
-        assert td_error is not None, "the first phase runs in every update"
-        return td_error
+        return td_errors[0]
 
     def _run(self, phase: Phase, columns: Mapping[str, Array]) -> RowResult:
         return run(phase.program, self.parameters, columns, self._dtype)
 
     def _check_finite(self, phase: Phase, result: RowResult) -> None:
         for name, values in (*result.outputs.items(), ("gradient", result.gradient)):
-            bad = np.flatnonzero(~np.isfinite(np.asarray(values)).reshape(len(np.asarray(values)), -1).all(axis=1))
-            if bad.size:
+            bad = np.argwhere(~np.isfinite(values))
+            if len(bad):
                 raise LearnerFailedError(
                     f"{phase.program.name}.{name}", "finite values", f"NaN or infinity at {bad[0]}"
                 )
 
-    def _step_phase(self, phase: Phase, result: RowResult) -> None:
+    def _step_phase(self, phase: Phase, columns: Mapping[str, Array]) -> Array:
+        result = self._run(phase, columns)
+        self._check_finite(phase, result)
         assert result.gradient is not None
-        for role, values in result.outputs.items():
-            self.metrics[role] = float(values.mean())
+        self.metrics.update({role: float(v.mean()) for role, v in result.outputs.items()})
         gradient = result.gradient / len(result.outputs["td_error"])
         if phase.max_grad_norm is not None:
             gradient = gradient * clip_factor(gradient, phase.max_grad_norm)
@@ -307,6 +305,7 @@ class ReferenceLearner:
             self.first_moment[name],
             self.second_moment[name],
         )
+        return result.outputs["td_error"]
 
 
 def clip_factor(gradient: Array, max_grad_norm: float) -> float:
@@ -332,6 +331,6 @@ def adam_step(
     second += (1 - settings.beta2) * (np.square(gradient) - second)
     corrected_first = first / (1 - settings.beta1**step)
     corrected_second = second / (1 - settings.beta2**step)
-    parameters -= settings.learning_rate * corrected_first / (
-        np.sqrt(corrected_second) + settings.eps
+    parameters -= (
+        settings.learning_rate * corrected_first / (np.sqrt(corrected_second) + settings.eps)
     )

@@ -59,7 +59,9 @@ def _add(call: Call) -> Value:
     if isinstance(x, Summed) or isinstance(y, Summed):
         return _add_summed(call, x, y, Fraction(alpha) * (-1 if call.kind == "sub" else 1))
     if alpha != 1:
-        scaled = elementwise(call, lambda b: call.builder.emit("mul", b, call.builder.const(alpha)), y)
+        scaled = elementwise(
+            call, lambda b: call.builder.emit("mul", b, call.builder.const(alpha)), y
+        )
         return elementwise(call, lambda a, b: call.builder.emit(call.kind, a, b), x, scaled)
     return elementwise(call, lambda a, b: call.builder.emit(call.kind, a, b), x, y)
 
@@ -182,14 +184,14 @@ def _leaky_relu(call: Call) -> Value:
 @rule("elu")
 def _elu(call: Call) -> Value:
     b = call.builder
-    negative, positive, slope = (
-        float(call[n]) for n in ("alpha", "scale", "input_scale")
-    )
+    negative, positive, slope = (float(call[n]) for n in ("alpha", "scale", "input_scale"))
 
     def elu(a: str) -> str:
         # The minimum keeps the unused branch finite.
         low = b.emit("mul", b.emit("minimum", a, b.const(0)), b.const(slope))
-        below = b.emit("mul", b.emit("sub", b.emit("exp", low), b.const(1)), b.const(negative * positive))
+        below = b.emit(
+            "mul", b.emit("sub", b.emit("exp", low), b.const(1)), b.const(negative * positive)
+        )
         above = b.emit("mul", a, b.const(positive))
         return b.emit("where", b.emit("less", b.const(0), a), above, below)
 
@@ -434,9 +436,7 @@ def _scatter(call: Call) -> Value:
     if call.args.get("reduce") is not None:
         raise call.refuse("reduces while it scatters")
     source = call.args.get("src", call.args.get("value"))
-    spread = b.emit(
-        "scatter", call.operand(source, (1,), True), index.buffer, width=call.shape[1]
-    )
+    spread = b.emit("scatter", call.operand(source, (1,), True), index.buffer, width=call.shape[1])
     return _scattered(call, spread, call.kind == "scatter_add")
 
 

@@ -147,9 +147,11 @@ def _permute(call: Call) -> Value:
 def _columns(call: Call, x: Rows, start: int, stop: int, shape: tuple[int, ...]) -> Rows:
     if x.buffer and call.builder.width(x.buffer) == 1:
         return replace(x, shape=shape)
-    return Rows(
-        call.builder.emit("slice", x.buffer, start=start, stop=stop), shape, x.per_row
-    ) if stop - start < x.width else replace(x, shape=shape)
+    return (
+        Rows(call.builder.emit("slice", x.buffer, start=start, stop=stop), shape, x.per_row)
+        if stop - start < x.width
+        else replace(x, shape=shape)
+    )
 
 
 def _column_axis(call: Call, x: Rows) -> int:

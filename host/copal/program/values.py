@@ -88,9 +88,7 @@ class Summed:
     @property
     def transposed(self) -> Summed:
         """This matrix with its axes exchanged; an outer product's factors change places."""
-        terms = tuple(
-            replace(t, x=t.y, y=t.x) if t.y is not None else t for t in self.terms
-        )
+        terms = tuple(replace(t, x=t.y, y=t.x) if t.y is not None else t for t in self.terms)
         return Summed(terms, self.shape[::-1])
 
 
