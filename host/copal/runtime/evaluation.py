@@ -83,8 +83,7 @@ def play(
     seeds = iter(range(seed, seed + episodes))
     slots = [s for s in (_Slot(policy) for _ in range(min(PARALLEL, episodes))) if s.begin(seeds)]
     obs = np.zeros((len(slots), int(np.prod(policy.facts.obs_shape))), np.float32)
-    returns: list[float] = []
-    lengths: list[int] = []
+    returns, lengths = [0.0] * episodes, [0] * episodes
     while slots:
         if stop():
             raise Interrupted
@@ -93,8 +92,7 @@ def play(
         actions = policy.actions(obs[: len(slots)]).tolist()
         ended = [slot for slot, a in zip(slots, actions, strict=True) if slot.step(a)]
         for slot in ended:
-            returns.append(slot.total)
-            lengths.append(slot.length)
+            returns[slot.seed - seed], lengths[slot.seed - seed] = slot.total, slot.length
             if not slot.begin(seeds):
                 slot.close()
                 slots.remove(slot)
@@ -107,7 +105,7 @@ class _Slot:
     def __init__(self, policy: Policy) -> None:
         self._id, self._start = policy.facts.env, policy.facts.action_start
         self._env = make_one(self._id)
-        self._seed = 0
+        self.seed = 0
         self._failures = 0
         self.obs: Any = None
         self.total, self.length = 0.0, 0
@@ -117,7 +115,7 @@ class _Slot:
         seed = next(seeds, None)
         if seed is None:
             return False
-        self._seed = seed
+        self.seed = seed
         self._reset()
         return True
 
@@ -143,7 +141,7 @@ class _Slot:
     def _reset(self) -> None:
         while True:
             try:
-                obs, _ = self._env.reset(seed=self._seed)
+                obs, _ = self._env.reset(seed=self.seed)
             except Exception as e:  # noqa: BLE001 - whatever user code raises
                 self._replace(e)
             else:

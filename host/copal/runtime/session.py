@@ -15,7 +15,7 @@ import numpy as np
 from copal import algorithms, envs
 from copal.algorithms import Built
 from copal.backends import registry
-from copal.backends.base import Backend, Learner, LearnerState
+from copal.backends.base import Learner, LearnerState
 from copal.config import TrainConfig
 from copal.errors import CheckpointError
 from copal.native import native
@@ -151,7 +151,9 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
         state = LearnerState.initial(built.update, built.parameters)
         if found is not None:
             state = _learner_state(found, state)
-        learner = _learner(backend, built, state, config)
+        learner = registry.learner(
+            backend, built, state, batch_size=config.batch_size, learners=config.learners
+        )
         replay = _replay(config, built) if found is None else _load_replay(config, found)
         acting = built.update.policy.networks[0].name
         store = native.WeightStore(built.update.policy.networks[0].size)
@@ -198,16 +200,6 @@ def _algorithm_settings(config: TrainConfig, kind: Callable[..., Any]) -> Any:
         target_tau=config.target_tau,
         target_every_updates=config.target_update_interval,
         max_grad_norm=config.max_grad_norm,
-    )
-
-
-def _learner(backend: Backend, built: Built, state: LearnerState, config: TrainConfig) -> Learner:
-    # A backend that runs the PyTorch code itself, as the baseline does, needs that code.
-    with_source = getattr(backend, "with_source", None)
-    if with_source is not None:
-        backend = with_source(built.source)
-    return backend.learner(
-        built.update, state, batch_size=config.batch_size, learners=config.learners
     )
 
 
