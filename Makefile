@@ -1,0 +1,62 @@
+# Each target does its own set-up: a virtual environment in .venv, the build, the downloads.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+NATIVE := CMakeLists.txt $(shell find host/native -name '*.hpp' -o -name '*.cpp')
+CXX_FILES := $(shell find host/native -name '*.hpp' -o -name '*.cpp')
+SANITIZE := $(BIN)/python tests/sanitize.py
+
+.PHONY: train test lint type format check bench sanitize peers wheel clean help
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/installed: pyproject.toml constraints.txt $(NATIVE)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable '.[envs]'
+	touch $@
+
+$(VENV)/developing: $(VENV)/installed
+	$(BIN)/pip install --quiet 'copal-rl[dev,envpool]'
+	touch $@
+
+train: $(VENV)/installed  ## train DQN on LunarLander-v3 until it is solved
+	$(BIN)/copal train --algo dqn --env LunarLander-v3 --backend cpu --stop-at-return 200 --seed 1
+
+test: $(VENV)/developing  ## run all tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/developing  ## check style of Python and C++
+	$(BIN)/ruff check host tests
+	$(BIN)/ruff format --check host tests
+	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+
+type: $(VENV)/developing  ## check types
+	$(BIN)/mypy
+
+format: $(VENV)/developing  ## rewrite Python and C++ in the house format
+	$(BIN)/ruff check --fix-only --quiet host tests
+	$(BIN)/ruff format host tests
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+check: lint type test  ## all of the above that only check
+
+sanitize: $(VENV)/developing  ## long stress of the native code under ThreadSanitizer and AddressSanitizer
+	$(SANITIZE)
+
+peers: $(VENV)/installed  ## install the frameworks that the benchmarks compare with, each in its own environment
+	$(BIN)/python -m copal.bench.peers.install
+
+bench: $(VENV)/developing  ## print the benchmark tables (peers that are absent are rows that say so)
+	$(BIN)/copal bench replay
+	$(BIN)/copal bench learner
+	$(BIN)/copal bench train
+
+wheel: $(VENV)/developing  ## build a wheel into dist/
+	$(BIN)/pip wheel --no-deps --wheel-dir dist .
+
+clean:  ## remove the environment and every build product
+	rm -rf $(VENV) build dist

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: MIT
+"""The `copal` command: one verb a job, flags derived from the configuration dataclasses.
+
+Exit codes: 0 fine, 1 the job failed, 2 usage, 3 the requested backend is not available.
+Data goes to stdout, progress and messages to stderr.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tyro
+
+from copal.errors import CopalError, UnknownNameError
+
+Config = TypeVar("Config")
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalConfig:
+    """Score a trained policy."""
+
+    dir: tyro.conf.Positional[Path]
+    """Folder of a run, as `copal train --out` wrote it."""
+    episodes: int = 20
+    """Episodes to play greedily."""
+    seed: int = 10_000
+    """Seed of the first episode."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DevicesConfig:
+    """List the backends: available, or the reason why not."""
+
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+
+def train(args: Sequence[str]) -> int:
+    """Train an agent."""
+    from copal.config import TrainConfig
+
+    config = _parse(TrainConfig, "copal train", args)
+    from copal.runtime import train as run
+
+    result = run(config)
+    print(result.summary())
+    return 0
+
+
+def evaluate(args: Sequence[str]) -> int:
+    """Score a trained policy."""
+    config = _parse(EvalConfig, "copal eval", args)
+    from copal.runtime import evaluate as run
+
+    score = run(config.dir, episodes=config.episodes, seed=config.seed)
+    if config.json:
+        print(json.dumps(dataclasses.asdict(score)))
+    else:
+        print(f"mean return {score.mean:.1f} +- {score.std:.1f} over {config.episodes} episodes")
+    return 0
+
+
+def devices(args: Sequence[str]) -> int:
+    """List the backends: available, or the reason why not."""
+    config = _parse(DevicesConfig, "copal devices", args)
+    from copal.backends import registry
+
+    found = registry.devices()
+    if config.json:
+        print(json.dumps({name: reason or "available" for name, reason in found}))
+    else:
+        for name, reason in found:
+            print(f"{name:10s} {'available' if reason is None else f'unavailable: {reason}'}")
+    return 0
+
+
+def bench(args: Sequence[str]) -> int:
+    """Measure the replay buffer, one learner update, or training, beside the peers."""
+    from copal.bench import BENCHES
+
+    name = _choose("copal bench", args, {k: (v.run, v.help) for k, v in BENCHES.items()})
+    if name is None:
+        return 0
+    chosen = BENCHES[name]
+    return chosen.run(_parse(chosen.config, f"copal bench {name}", args[1:]))
+
+
+VERBS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
+    "train": (train, "train an agent"),
+    "eval": (evaluate, "score a trained policy"),
+    "devices": (devices, "list the backends: available, or the reason why not"),
+    "bench": (bench, "measure the replay, one learner update, or training beside other frameworks"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the `copal` command; returns its exit code."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if args == ["--version"]:
+        from copal import __version__
+
+        print(__version__)
+        return 0
+    try:
+        verb = _choose("copal", args, VERBS)
+        return 0 if verb is None else VERBS[verb][0](args[1:])
+    except CopalError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 1
+
+
+def _choose(prog: str, args: Sequence[str], verbs: dict[str, tuple[Any, str]]) -> str | None:
+    """The verb that `args` starts with; None after printing the help that was asked for."""
+    if not args or args[0] in ("-h", "--help"):
+        lines = "\n".join(f"  {name:10s} {text}" for name, (_, text) in verbs.items())
+        text = f"usage: {prog} <verb> [flags]\n\n{lines}\n\n`{prog} <verb> --help` lists its flags"
+        print(text, file=sys.stdout if args else sys.stderr)
+        if not args:
+            raise SystemExit(2)
+        return None
+    if args[0] not in verbs:
+        raise UnknownNameError.of("verb", args[0], verbs, f"`{prog} --help` lists them")
+    return args[0]
+
+
+def _parse(config: type[Config], prog: str, args: Sequence[str]) -> Config:
+    """Reads `config` from the command line; a usage error ends the process with status 2."""
+    return tyro.cli(config, prog=prog, args=list(args))

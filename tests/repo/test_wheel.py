@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: MIT
+"""The wheel holds everything that the package needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_wheel_works_without_the_checkout(tmp_path: Path) -> None:
+    """A wheel built from the checkout imports and samples on its own."""
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    # One instruction set is enough to see that the parts are in place.
+    isa = ["--config-settings=cmake.define.COPAL_ISAS=v2"]
+    subprocess.run([*build, *isa, "--wheel-dir", str(tmp_path), str(ROOT)], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    code = (
+        "import copal, numpy as np;"
+        f"assert copal.__file__.startswith({str(tmp_path)!r}), copal.__file__;"
+        "r = copal.PrioritizedReplay(8, {'obs': ((2,), 'float32')});"
+        "r.add(obs=np.ones((3, 2), 'float32'));"
+        "assert r.sample(4, beta=0.4)['obs'].sum() == 8"
+    )
+    env = {"PYTHONPATH": str(tmp_path / "site"), "COPAL_ISA": "v2", "PATH": "/usr/bin:/bin"}
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=env)
