@@ -8,34 +8,27 @@ be one over rows, so the two must agree.
 from __future__ import annotations
 
 import itertools
-import linecache
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import fx, nn
-from torch._decomp import core_aten_decompositions
-from torch.func import functionalize, grad
-from torch.fx import traceback as fx_traceback
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.overrides import TorchFunctionMode
+from torch import nn
+from torch.func import grad
 
 from copal.errors import CaptureError
-from copal.program import shape_rules  # noqa: F401  registers its rules
+from copal.program import column_rules, shape_rules  # noqa: F401  register their rules
+from copal.program.arguments import Batch, Networks
 from copal.program.builder import ProgramBuilder
 from copal.program.lowering import Lowering
-from copal.program.arguments import Batch, Networks
 from copal.program.modules import network_of, parameter_offsets
 from copal.program.program import Buffer, Program
 from copal.program.rules import RULES
+from copal.program.tracing import located, trace
 from copal.program.values import Const, Parameter, Rows, Summed, Value
 
 #: `loss(nets, batch)` returns the losses [B], the TD errors [B], and optionally named rows [B].
 Loss = Callable[[Any, Any], Any]
 
-_TORCH = str(Path(torch.__file__).parent)
 _PER_ROW = "return the loss of each row, [B]: the executor sums it and divides by B"
 
 
@@ -75,7 +68,7 @@ def capture(
     ) -> list[torch.Tensor]:
         def total(trained: dict[str, torch.Tensor]) -> tuple[torch.Tensor, Any]:
             nets = Networks(networks, {**parameters, gradient: trained})
-            row_loss, td_error, extras = _unpack(_located(loss, nets, Batch(columns)))
+            row_loss, td_error, extras = _unpack(located(loss, nets, Batch(columns)))
             row_loss = row_loss if row_loss.ndim else row_loss * rows
             names[:] = ["loss", "td_error", *extras]
             return row_loss.sum(), [row_loss, td_error, *extras.values()]
@@ -85,7 +78,7 @@ def capture(
 
     def lowered(rows: int) -> Program:
         builder = ProgramBuilder(inputs)
-        values = _trace(traced, networks, inputs, rows, builder)
+        values = _values(traced, networks, inputs, rows, builder)
         results, gradients = values[: len(names)], values[len(names) :]
         _emit_gradients(builder, networks[gradient], gradient, gradients)
         outputs = {n: _row_output(builder, n, v) for n, v in zip(names, results, strict=True)}
@@ -117,9 +110,9 @@ def capture_policy(
     """
 
     def traced(
-        parameters: dict[str, dict[str, torch.Tensor]], columns: dict[str, torch.Tensor], rows: int
+        parameters: dict[str, dict[str, torch.Tensor]], columns: dict[str, torch.Tensor], _: int
     ) -> list[torch.Tensor]:
-        results = _located(forward, Networks(networks, parameters), Batch(columns))
+        results = located(forward, Networks(networks, parameters), Batch(columns))
         results = [results] if isinstance(results, torch.Tensor) else list(results)
         if len(results) != len(outputs):
             raise CaptureError("outputs", f"{len(outputs)} results", str(len(results)))
@@ -127,7 +120,7 @@ def capture_policy(
 
     def lowered(rows: int) -> Program:
         builder = ProgramBuilder(inputs)
-        values = _trace(traced, networks, inputs, rows, builder)
+        values = _values(traced, networks, inputs, rows, builder)
         named = {n: _row_output(builder, n, v) for n, v in zip(outputs, values, strict=True)}
         return builder.finish(name, [network_of(n, m) for n, m in networks.items()], named, None)
 
@@ -154,7 +147,7 @@ def _primes(start: int) -> Iterator[int]:
             yield n
 
 
-def _trace(
+def _values(
     function: Callable[..., list[torch.Tensor]],
     networks: Mapping[str, nn.Module],
     inputs: Sequence[Buffer],
@@ -183,70 +176,7 @@ def _trace(
         columns = {c.name: t for c, t in zip(inputs, arguments[len(paths) :], strict=True)}
         return function(parameters, columns, rows)
 
-    return Lowering(builder, values, RULES).run(_graph(flat, tensors))
-
-
-def _graph(flat: Callable[..., list[torch.Tensor]], tensors: list[torch.Tensor]) -> fx.GraphModule:
-    table = core_aten_decompositions()
-    # One node a layer, so that a refusal can name it.
-    for batch_norm in (
-        torch.ops.aten.native_batch_norm,
-        torch.ops.aten._native_batch_norm_legit,
-        torch.ops.aten._native_batch_norm_legit_functional,
-    ):
-        for overload in batch_norm.overloads():
-            table.pop(getattr(batch_norm, overload), None)
-    try:
-        with fx_traceback.preserve_node_meta():
-            return make_fx(functionalize(flat), decomposition_table=table)(*tensors)
-    except RuntimeError as error:
-        if "_local_scalar_dense" not in str(error):
-            raise
-        raise CaptureError(
-            "aten._local_scalar_dense",
-            "the same operations for each batch",
-            f"a branch or a number taken from a tensor's value, from {_last_line[0]}",
-            "use torch.where instead of if, and tensors instead of item()",
-        ) from error
-
-
-_last_line = ["a line that is not known"]
-
-
-class _Lines(TorchFunctionMode):
-    """Writes on each traced operation the line of the user's code that called it."""
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,  # noqa: ARG002
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        line = _caller()
-        if line is not None:
-            _last_line[0] = line
-            fx_traceback.current_meta["stack_trace"] = line
-        return func(*args, **(kwargs or {}))
-
-
-def _caller() -> str | None:
-    frame = sys._getframe(2)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(_TORCH) and file != __file__:
-            text = linecache.getline(file, frame.f_lineno).strip()
-            return f"{file}:{frame.f_lineno}: `{text}`"
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
-
-
-def _located(function: Callable[[Any, Any], Any], nets: Networks, batch: Batch) -> Any:
-    try:
-        with _Lines():
-            return function(nets, batch)
-    finally:
-        fx_traceback.current_meta.pop("stack_trace", None)
+    return Lowering(builder, values, RULES).run(trace(flat, tensors))
 
 
 def _unpack(result: Any) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:

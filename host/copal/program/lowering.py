@@ -12,9 +12,11 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 
 from copal.errors import CaptureError
 from copal.program.builder import ProgramBuilder
+from copal.program.tracing import source_of
 from copal.program.values import Const, Parameter, Rows, Summed, Transposed, Value
 
 ROW_HINT = "rows of a batch must not depend on each other: work along the last axis only"
@@ -85,14 +87,15 @@ class Call:
     def __init__(self, node: fx.Node, env: dict[fx.Node, Any], builder: ProgramBuilder) -> None:
         self.node = node
         self.builder = builder
-        assert isinstance(node.target, torch._ops.OpOverload)
+        assert isinstance(node.target, OpOverload)
         self.target = node.target
-        self.kind = node.target._schema.name.removeprefix("aten::").removesuffix("_copy")
+        self._schema = node.target._schema  # noqa: SLF001  torch has no public name for it
+        self.kind = self._schema.name.removeprefix("aten::").removesuffix("_copy")
         self.args = self._bind(env)
 
     def _bind(self, env: dict[fx.Node, Any]) -> dict[str, Any]:
         bound = {}
-        for i, argument in enumerate(self.target._schema.arguments):
+        for i, argument in enumerate(self._schema.arguments):
             if i < len(self.node.args):
                 value: Any = self.node.args[i]
             else:
@@ -115,7 +118,7 @@ class Call:
     def evaluate(self) -> Any:
         """The result of a call whose arguments are all constant."""
         plain = {k: _plain(v) for k, v in self.args.items()}
-        names = [a.name for a in self.target._schema.arguments if not a.kwarg_only]
+        names = [a.name for a in self._schema.arguments if not a.kwarg_only]
         result = self.target(
             *(plain[n] for n in names), **{k: v for k, v in plain.items() if k not in names}
         )
@@ -207,18 +210,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
     return value.tensor if isinstance(value, Const) else value
-
-
-def source_of(node: fx.Node) -> str:
-    """File, line and text of the user's code that led to `node`, or to its nearest argument."""
-    seen: set[fx.Node] = set()
-    queue = [node]
-    while queue:
-        current = queue.pop(0)
-        if current in seen:
-            continue
-        seen.add(current)
-        if current.stack_trace:
-            return str(current.stack_trace)
-        queue.extend(current.all_input_nodes)
-    return "a line that is not known"

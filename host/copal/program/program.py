@@ -137,8 +137,8 @@ class Program:
     """A typed, static list of operations on named row buffers.
 
     Raises:
-        ProgramError: An operation is unknown, reads an undefined buffer, defines one twice, lacks an
-            attribute, or points outside its network.
+        ProgramError: An operation is unknown, reads an undefined buffer, defines one twice, lacks
+            an attribute, or points outside its network.
     """
 
     name: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A plain NumPy interpreter of Programs and Updates: the oracle that every backend is checked by."""
+"""A plain NumPy interpreter of Programs and Updates: the oracle of every backend."""
 
 from __future__ import annotations
 
@@ -280,7 +280,8 @@ class ReferenceLearner:
         return run(phase.program, self.parameters, columns, self._dtype)
 
     def _check_finite(self, phase: Phase, result: RowResult) -> None:
-        for name, values in (*result.outputs.items(), ("gradient", result.gradient)):
+        assert result.gradient is not None
+        for name, values in {**result.outputs, "gradient": result.gradient}.items():
             bad = np.argwhere(~np.isfinite(values))
             if len(bad):
                 raise LearnerFailedError(

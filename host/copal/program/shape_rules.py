@@ -47,7 +47,7 @@ def _product(call: Call, x: Value, y: Value) -> Value:
     if isinstance(x, Transposed) and isinstance(y, Rows):
         terms = (Term(call.full(x.rows), call.full(call.float_rows(y))),)
         return Summed(terms, call.shape)
-    if any(isinstance(v, Summed | Transposed) or (isinstance(v, Rows) and v.per_row) for v in (y,)):
+    if isinstance(y, Summed | Transposed | Rows):
         raise call.refuse("multiplies rows of a batch with each other", ROW_HINT)
     raise call.refuse("is a matrix product of something else than rows and a weight")
 

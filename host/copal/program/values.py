@@ -12,7 +12,7 @@ import torch
 
 @dataclass(frozen=True)
 class Rows:
-    """A row buffer seen as a tensor of shape [B, *shape], or [*shape] if it is the same in each row.
+    """A row buffer seen as a tensor of shape [B, *shape], or of shape [*shape] without a row axis.
 
     A buffer of width 1 may stand for a wider `shape`: it is then repeated over the columns.
     """
