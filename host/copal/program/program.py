@@ -38,10 +38,16 @@ _DENSE = ("network", "weight", "bias", "fan_in", "fan_out")
 OPS: Mapping[str, OpSpec] = {
     "dense": OpSpec(1, _DENSE, "out = x W^T + b; W is [fan_out, fan_in]; bias -1: no bias"),
     "dense_grad_input": OpSpec(1, _DENSE, "out = x W, for x the gradient of a dense output"),
-    "dense_grad_weight": OpSpec(2, _DENSE, "gradient[weight] += x^T y; x: output gradient, y: input"),
-    "sum_over_rows": OpSpec(1, ("offset",), "gradient[offset : offset + width] += sum over rows of x"),
+    "dense_grad_weight": OpSpec(
+        2, _DENSE, "gradient[weight] += x^T y; x: output gradient, y: input"
+    ),
+    "sum_over_rows": OpSpec(
+        1, ("offset",), "gradient[offset : offset + width] += sum over rows of x"
+    ),
     "const": OpSpec(0, ("value",), "out = value, width 1"),
-    "param": OpSpec(0, ("network", "offset"), "out[r, j] = network[offset + j], the same in each row"),
+    "param": OpSpec(
+        0, ("network", "offset"), "out[r, j] = network[offset + j], the same in each row"
+    ),
     "add": OpSpec(2, (), "x + y"),
     "sub": OpSpec(2, (), "x - y"),
     "mul": OpSpec(2, (), "x * y"),
@@ -131,8 +137,8 @@ class Program:
     """A typed, static list of operations on named row buffers.
 
     Raises:
-        ProgramError: An operation is unknown, reads an undefined buffer, defines one twice, lacks an
-            attribute, or points outside its network.
+        ProgramError: An operation is unknown, reads an undefined buffer, defines one twice, lacks
+            an attribute, or points outside its network.
     """
 
     name: str

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: MIT
+"""Backends by name, and the reason why one cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from copal.algorithms.base import Built
+from copal.backends.base import Backend, Learner, LearnerState
+from copal.errors import BackendUnavailableError, UnknownNameError
+from copal.program import Program, Update
+
+_HINT = "`copal devices` lists the backends that can be used here"
+
+
+@dataclass(frozen=True)
+class _Unavailable:
+    """Stands for a backend that cannot be used, with the reason."""
+
+    name: str
+    """What the user types."""
+    reason: str
+    """Why, and what to do."""
+
+    def unavailable(self) -> str | None:
+        """The reason."""
+        return self.reason
+
+    def supports(self, program: Program) -> str | None:
+        """The kind of the first operation: it has none of them."""
+        return program.ops[0].kind if program.ops else None
+
+    def learner(
+        self,
+        update: Update,  # noqa: ARG002
+        state: LearnerState,  # noqa: ARG002
+        *,
+        batch_size: int,  # noqa: ARG002
+        learners: int,  # noqa: ARG002
+    ) -> NoReturn:
+        """Always raises BackendUnavailableError."""
+        raise _error(self)
+
+
+def _error(backend: Backend) -> BackendUnavailableError:
+    return BackendUnavailableError(
+        "backend", f"`{backend.name}` usable here", str(backend.unavailable()), _HINT
+    )
+
+
+def _cpu() -> Backend:
+    try:
+        from copal.backends.cpu import CpuBackend
+    except ImportError as error:
+        return _Unavailable("cpu", f"the native extension is missing ({error}): reinstall copal")
+    backend: Backend = CpuBackend()
+    return backend
+
+
+def _torch() -> Backend:
+    from copal.backends.torch import TorchBackend
+
+    return TorchBackend()
+
+
+def _reference() -> Backend:
+    from copal.backends.reference import ReferenceBackend
+
+    return ReferenceBackend()
+
+
+_BACKENDS: dict[str, Callable[[], Backend]] = {
+    "cpu": _cpu,
+    "gpu": lambda: _Unavailable("gpu", "this version of copal has no CUDA backend yet"),
+    "fpga": lambda: _Unavailable("fpga", "this version of copal has no FPGA backend yet"),
+    "torch": _torch,
+    "reference": _reference,
+}
+
+
+def names() -> tuple[str, ...]:
+    """Names that `get` knows."""
+    return tuple(_BACKENDS)
+
+
+def get(name: str) -> Backend:
+    """The backend called `name`, whether it can be used or not.
+
+    Raises:
+        UnknownNameError: There is none; lists the near matches.
+    """
+    if name not in _BACKENDS:
+        raise UnknownNameError.of("backend", name, _BACKENDS)
+    return _BACKENDS[name]()
+
+
+def require(name: str) -> Backend:
+    """The backend called `name`, ready for use.
+
+    Raises:
+        UnknownNameError: There is none.
+        BackendUnavailableError: It cannot be used on this machine; gives the reason.
+    """
+    backend = get(name)
+    if backend.unavailable() is not None:
+        raise _error(backend)
+    return backend
+
+
+def devices() -> list[tuple[str, str | None]]:
+    """Every backend's name with None, or the reason why it cannot be used."""
+    return [(name, get(name).unavailable()) for name in _BACKENDS]
+
+
+def learner(
+    backend: Backend,
+    built: Built,
+    state: LearnerState | None = None,
+    *,
+    batch_size: int,
+    learners: int = 1,
+) -> Learner:
+    """Builds a learner of any backend for an algorithm.
+
+    Args:
+        backend: What runs it.
+        built: The algorithm.
+        state: Where to start; None: at the initial parameters.
+        batch_size: Rows of a batch.
+        learners: Parallel learners that share the batch.
+
+    Raises:
+        BackendUnavailableError: The backend cannot be used on this machine.
+        ProgramError: It lacks an operation.
+        ConfigError: `learners` does not fit.
+    """
+    from copal.backends.torch import TorchBackend
+
+    state = state or LearnerState.initial(built.update, built.parameters)
+    if isinstance(backend, TorchBackend):
+        return backend.learner(
+            built.update, state, batch_size=batch_size, learners=learners, source=built.source
+        )
+    return backend.learner(built.update, state, batch_size=batch_size, learners=learners)

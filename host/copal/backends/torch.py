@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: MIT
+"""The `torch` backend: the loss itself under PyTorch's autograd, with fused Adam.
+
+This is what a user would have written by hand: the baseline of every benchmark, and the way to
+train with a loss that cannot be captured.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from copal.algorithms.base import Source
+from copal.backends.base import Learner, LearnerState
+from copal.backends.reference import one_learner
+from copal.errors import BackendUnavailableError, LearnerFailedError, ProgramError
+from copal.program import Phase, Program, Update
+
+
+class TorchBackend:
+    """Runs any algorithm whose PyTorch loss is at hand."""
+
+    name = "torch"
+
+    def unavailable(self) -> str | None:
+        """None if PyTorch is installed."""
+        if importlib.util.find_spec("torch") is None:
+            return "PyTorch is not installed: `pip install torch`"
+        return None
+
+    def supports(self, program: Program) -> str | None:  # noqa: ARG002
+        """None: it runs the loss, not the Program."""
+        return None
+
+    def learner(
+        self,
+        update: Update,
+        state: LearnerState,
+        *,
+        batch_size: int,  # noqa: ARG002  any size a batch has
+        learners: int,
+        source: Source | None = None,
+    ) -> Learner:
+        """See `copal.backends.base.Backend`.
+
+        Args:
+            update: Optimiser settings, targets and inputs.
+            state: Where to start.
+            batch_size: Not needed.
+            learners: 1; PyTorch has threads of its own.
+            source: The losses and modules that `update` was captured from.
+
+        Raises:
+            BackendUnavailableError: PyTorch is not installed.
+            ProgramError: There is no `source`, or two phases train one network.
+            ConfigError: `learners` is not 1.
+        """
+        reason = self.unavailable()
+        if reason is not None:
+            raise BackendUnavailableError("backend", "`torch` usable here", reason)
+        one_learner(self.name, learners)
+        if source is None:
+            raise ProgramError(
+                "source",
+                "the losses that the Update was captured from",
+                "None",
+                "pass `source=built.source`, or use `copal.backends.learner(backend, built, ...)`",
+            )
+        if len(update.trained()) != len(update.phases):
+            raise ProgramError("phases", "one for each trained network", str(update.trained()))
+        return TorchLearner(update, state, source)
+
+
+class TorchLearner:
+    """An ordinary training loop, one update at a time.
+
+    Args:
+        update: Optimiser settings, targets and inputs.
+        state: Where to start.
+        source: The losses and modules that `update` was captured from.
+    """
+
+    def __init__(self, update: Update, state: LearnerState, source: Source) -> None:
+        import torch
+
+        self._update, self._source = update, source
+        self._modules = {name: copy.deepcopy(m) for name, m in source.networks.items()}
+        self._optimisers = {}
+        for phase in update.phases:
+            settings = phase.optimiser
+            self._optimisers[str(phase.program.gradient)] = torch.optim.Adam(
+                self._modules[str(phase.program.gradient)].parameters(),
+                lr=settings.learning_rate,
+                betas=(settings.beta1, settings.beta2),
+                eps=settings.eps,
+                fused=True,
+            )
+        self._dtypes = {
+            b.name: torch.int64 if b.dtype == "int32" else torch.float32
+            for phase in update.phases
+            for b in phase.program.inputs
+        }
+        self._updates = 0
+        self.load_state(state)
+
+    @property
+    def updates(self) -> int:
+        """Updates done."""
+        return self._updates
+
+    def step(self, batch: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """Runs one update; see `copal.backends.base.Learner`. A failed phase changes nothing."""
+        import torch
+
+        columns = {
+            name: torch.as_tensor(np.asarray(batch[name]), dtype=dtype)
+            for name, dtype in self._dtypes.items()
+        }
+        td_error = None
+        for phase, loss in zip(self._update.phases, self._source.losses, strict=True):
+            if (self._updates + 1) % phase.every == 0:
+                phase_td = self._step_phase(phase, loss, columns)
+                td_error = phase_td if td_error is None else td_error
+        self._updates += 1
+        self._follow()
+        assert td_error is not None, "the first phase runs in every update"
+        return np.asarray(td_error.numpy(), np.float32)
+
+    def _step_phase(self, phase: Phase, loss: Any, columns: Mapping[str, Any]) -> Any:
+        import torch
+
+        from copal.program.arguments import Batch, Networks
+
+        network = str(phase.program.gradient)
+        parameters = list(self._modules[network].parameters())
+        row_loss, td_error = loss(Networks(self._modules), Batch(columns))[:2]
+        td_error = td_error.detach()
+        optimiser = self._optimisers[network]
+        optimiser.zero_grad()
+        row_loss.mean().backward(inputs=parameters)
+        limit = phase.max_grad_norm if phase.max_grad_norm is not None else float("inf")
+        norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+        if not bool(torch.isfinite(norm + td_error.sum())):
+            raise LearnerFailedError(
+                phase.program.name, "finite TD errors and gradient", "NaN or infinity"
+            )
+        optimiser.step()
+        return td_error
+
+    def _follow(self) -> None:
+        import torch
+
+        with torch.no_grad():
+            for target in self._update.targets:
+                if self._updates % target.every == 0:
+                    torch._foreach_lerp_(
+                        list(self._modules[target.target].parameters()),
+                        list(self._modules[target.source].parameters()),
+                        target.tau,
+                    )
+
+    def state(self) -> LearnerState:
+        """A copy of the whole state."""
+        from copal.program.modules import flatten_module
+
+        first, second, steps = {}, {}, {}
+        for name, optimiser in self._optimisers.items():
+            slots = [optimiser.state[p] for p in self._modules[name].parameters()]
+            first[name] = np.concatenate([s["exp_avg"].numpy().ravel() for s in slots])
+            second[name] = np.concatenate([s["exp_avg_sq"].numpy().ravel() for s in slots])
+            steps[name] = int(slots[0]["step"])
+        parameters = {name: flatten_module(m) for name, m in self._modules.items()}
+        return LearnerState(parameters, first, second, steps, self._updates)
+
+    def load_state(self, state: LearnerState) -> None:
+        """Goes on from `state`."""
+        import torch
+
+        from copal.program.modules import unflatten_into
+
+        for name, module in self._modules.items():
+            unflatten_into(module, state.parameters[name])
+        for name, optimiser in self._optimisers.items():
+            start = 0
+            for p in self._modules[name].parameters():
+                part = slice(start, start + p.numel())
+                optimiser.state[p] = {
+                    "step": torch.tensor(float(state.optimiser_steps[name])),
+                    "exp_avg": _part(state.first_moment[name], part, p),
+                    "exp_avg_sq": _part(state.second_moment[name], part, p),
+                }
+                start = part.stop
+        self._updates = state.updates
+
+
+def _part(vector: NDArray[np.float32], part: slice, parameter: Any) -> Any:
+    import torch
+
+    return torch.from_numpy(vector[part].copy()).view_as(parameter)

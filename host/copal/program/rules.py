@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: MIT
+"""One lowering rule an ATen operation: takes the call, returns the value of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from copal.program.lowering import ROW_HINT, Call
+from copal.program.values import Const, Rows, Summed, Transposed, Value
+
+Rule = Callable[[Call], Any]
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(*kinds: str) -> Callable[[Rule], Rule]:
+    """Registers the rule of the ATen operations `kinds`."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(kinds, function))
+        return function
+
+    return register
+
+
+def elementwise(call: Call, emit: Callable[..., str], *operands: Any) -> Rows:
+    """Broadcasts `operands` to the result's shape and emits on their buffers."""
+    per_row = any(isinstance(v, Rows) and v.per_row for v in operands)
+    for value in operands:
+        if isinstance(value, Summed | Transposed):
+            call.rows(value)
+    shape = call.shape[1:] if per_row else call.shape
+    if per_row and not call.shape:
+        raise call.refuse("removes the row axis", ROW_HINT)
+    return Rows(emit(*(call.operand(v, shape, per_row) for v in operands)), shape, per_row)
+
+
+def number_of(value: Any) -> Fraction | None:
+    """The number that a constant holds everywhere, None if `value` is something else."""
+    if isinstance(value, Const) and value.tensor.numel() > 0:
+        first = value.tensor.flatten()[0]
+        if bool((value.tensor == first).all()):
+            value = first.item()
+    if isinstance(value, int | float) and float("-inf") < value < float("inf"):
+        return Fraction(value)
+    return None
+
+
+# Arithmetic
+
+
+@rule("add", "sub")
+def _add(call: Call) -> Value:
+    x, y, alpha = call["self"], call["other"], call["alpha"]
+    if isinstance(x, Summed) or isinstance(y, Summed):
+        return _add_summed(call, x, y, Fraction(alpha) * (-1 if call.kind == "sub" else 1))
+    if alpha != 1:
+        scaled = elementwise(
+            call, lambda b: call.builder.emit("mul", b, call.builder.const(alpha)), y
+        )
+        return elementwise(call, lambda a, b: call.builder.emit(call.kind, a, b), x, scaled)
+    return elementwise(call, lambda a, b: call.builder.emit(call.kind, a, b), x, y)
+
+
+@rule("rsub")
+def _rsub(call: Call) -> Value:
+    if call["alpha"] != 1:
+        raise call.refuse("scales by `alpha`")
+    x, y = call["other"], call["self"]
+    return elementwise(call, lambda a, b: call.builder.emit("sub", a, b), x, y)
+
+
+def _add_summed(call: Call, x: Any, y: Any, factor: Fraction) -> Summed:
+    if number_of(y) == 0 and isinstance(x, Summed):
+        return x
+    if number_of(x) == 0 and isinstance(y, Summed):
+        return y.scaled(factor)
+    if isinstance(x, Summed) and isinstance(y, Summed) and x.shape == y.shape:
+        return Summed((*x.terms, *y.scaled(factor).terms), x.shape)
+    if any(isinstance(v, Rows) and v.per_row for v in (x, y)):
+        raise call.refuse("combines each row with a sum or mean over the rows", ROW_HINT)
+    raise call.refuse(
+        "adds something that no row contributes to", "add it to the loss of each row instead"
+    )
+
+
+@rule("mul")
+def _mul(call: Call) -> Value:
+    x, y = call["self"], call["other"]
+    if isinstance(y, Summed):
+        x, y = y, x
+    if isinstance(x, Summed):
+        return _scale_summed(call, x, y, "mul")
+    return elementwise(call, lambda a, b: call.builder.emit("mul", a, b), x, y)
+
+
+@rule("div")
+def _div(call: Call) -> Value:
+    x, y = call["self"], call["other"]
+    if call.args.get("rounding_mode") is not None:
+        raise call.refuse("rounds")
+    if isinstance(x, Summed):
+        return _scale_summed(call, x, y, "div")
+    return elementwise(call, lambda a, b: call.builder.emit("div", a, b), x, y)
+
+
+def _scale_summed(call: Call, x: Summed, y: Any, kind: str) -> Summed:
+    number = number_of(y)
+    if number is not None and (number != 0 or kind == "mul"):
+        return x.scaled(number if kind == "mul" else 1 / number)
+    factor = call.float_rows(y)
+    if factor.per_row or (factor.width != 1 and (factor.shape != x.shape or _outer(x))):
+        raise call.refuse("multiplies rows with a sum or mean over rows", ROW_HINT)
+    terms = (replace(t, x=call.builder.emit(kind, t.x, factor.buffer)) for t in x.terms)
+    return Summed(tuple(terms), x.shape)
+
+
+def _outer(x: Summed) -> bool:
+    return any(t.y is not None for t in x.terms)
+
+
+@rule("neg")
+def _neg(call: Call) -> Value:
+    x = call["self"]
+    if isinstance(x, Summed):
+        return x.scaled(Fraction(-1))
+    return elementwise(call, lambda a: call.builder.emit("neg", a), x)
+
+
+@rule("abs", "exp", "log", "tanh", "sqrt", "relu")
+def _unary(call: Call) -> Value:
+    return elementwise(call, lambda a: call.builder.emit(call.kind, a), call["self"])
+
+
+@rule("sign", "sgn")
+def _sign(call: Call) -> Value:
+    return elementwise(call, lambda a: call.builder.emit("sign", a), call["self"])
+
+
+@rule("log1p")
+def _log1p(call: Call) -> Value:
+    b = call.builder
+    return elementwise(call, lambda a: b.emit("log", b.emit("add", a, b.const(1))), call["self"])
+
+
+@rule("reciprocal")
+def _reciprocal(call: Call) -> Value:
+    b = call.builder
+    return elementwise(call, lambda a: b.emit("div", b.const(1), a), call["self"])
+
+
+@rule("rsqrt")
+def _rsqrt(call: Call) -> Value:
+    b = call.builder
+    return elementwise(call, lambda a: b.emit("div", b.const(1), b.emit("sqrt", a)), call["self"])
+
+
+@rule("sigmoid")
+def _sigmoid(call: Call) -> Value:
+    b = call.builder
+
+    def logistic(a: str) -> str:
+        # Half of 1 + tanh(a / 2) cannot overflow, as 1 / (1 + exp(-a)) can.
+        half = b.const(0.5)
+        return b.emit("add", half, b.emit("mul", half, b.emit("tanh", b.emit("mul", half, a))))
+
+    return elementwise(call, logistic, call["self"])
+
+
+@rule("leaky_relu")
+def _leaky_relu(call: Call) -> Value:
+    b = call.builder
+    slope = b.const(call["negative_slope"])
+
+    def leaky(a: str) -> str:
+        return b.emit("where", b.emit("less", b.const(0), a), a, b.emit("mul", a, slope))
+
+    return elementwise(call, leaky, call["self"])
+
+
+@rule("elu")
+def _elu(call: Call) -> Value:
+    b = call.builder
+    negative, positive, slope = (float(call[n]) for n in ("alpha", "scale", "input_scale"))
+
+    def elu(a: str) -> str:
+        # The minimum keeps the unused branch finite.
+        low = b.emit("mul", b.emit("minimum", a, b.const(0)), b.const(slope))
+        below = b.emit(
+            "mul", b.emit("sub", b.emit("exp", low), b.const(1)), b.const(negative * positive)
+        )
+        above = b.emit("mul", a, b.const(positive))
+        return b.emit("where", b.emit("less", b.const(0), a), above, below)
+
+    return elementwise(call, elu, call["self"])
+
+
+@rule("pow")
+def _pow(call: Call) -> Value:
+    b = call.builder
+    exponent = number_of(call.args.get("exponent"))
+    if exponent is None or isinstance(call["self"], int | float | Const):
+        raise call.refuse("has a power that is not a plain number")
+
+    def whole(a: str, n: int) -> str:
+        result = a
+        for _ in range(n - 1):
+            result = b.emit("mul", result, a)
+        return result
+
+    def power(a: str) -> str:
+        size = abs(exponent)
+        if size == 0:
+            return b.const(1)
+        if size == Fraction(1, 2):
+            result = b.emit("sqrt", a)
+        elif size.denominator == 1 and size <= 8:
+            result = whole(a, int(size))
+        else:
+            raise call.refuse(f"raises to the power {float(exponent)}", "0.5 and 0 to 8 are known")
+        return result if exponent > 0 else b.emit("div", b.const(1), result)
+
+    return elementwise(call, power, call["self"])
+
+
+# Comparison and choice
+
+
+@rule("minimum", "maximum")
+def _extreme(call: Call) -> Value:
+    return elementwise(
+        call, lambda a, b: call.builder.emit(call.kind, a, b), call["self"], call["other"]
+    )
+
+
+@rule("clamp", "clamp_min", "clamp_max", "hardtanh")
+def _clamp(call: Call) -> Value:
+    b = call.builder
+    low = call.args.get("min", call.args.get("min_val"))
+    high = call.args.get("max", call.args.get("max_val"))
+    result = call["self"]
+    for kind, bound in (("maximum", low), ("minimum", high)):
+        if bound is not None:
+            result = elementwise(call, lambda x, y, k=kind: b.emit(k, x, y), result, bound)
+    return result  # type: ignore[no-any-return]
+
+
+@rule("lt", "le", "gt", "ge")
+def _order(call: Call) -> Value:
+    kind = "less" if call.kind in {"lt", "gt"} else "less_equal"
+    x, y = call["self"], call["other"]
+    if call.kind in {"gt", "ge"}:
+        x, y = y, x
+    return elementwise(call, lambda a, b: call.builder.emit(kind, a, b), x, y)
+
+
+@rule("eq", "ne")
+def _equal(call: Call) -> Value:
+    b = call.builder
+    one_hot = _one_hot(call)
+    if one_hot is not None:
+        return one_hot
+
+    def compare(x: str, y: str) -> str:
+        same = b.emit("equal", x, y)
+        return same if call.kind == "eq" else b.emit("sub", b.const(1), same)
+
+    return elementwise(call, compare, call["self"], call["other"])
+
+
+def _one_hot(call: Call) -> Rows | None:
+    """`index[:, None] == arange(width)`, the comparison that `one_hot` becomes."""
+    index, columns = call["self"], call["other"]
+    if isinstance(index, Const):
+        index, columns = columns, index
+    if call.kind != "eq" or not isinstance(index, Rows) or not isinstance(columns, Const):
+        return None
+    width = columns.tensor.numel()
+    if call.builder.buffer(index.buffer).dtype != "int32" or call.shape[1:] != (width,):
+        return None
+    if columns.tensor.flatten().tolist() != list(range(width)):
+        return None
+    one = call.builder.const(1)
+    return Rows(call.builder.emit("scatter", one, index.buffer, width=width), (width,))
+
+
+@rule("where")
+def _where(call: Call) -> Value:
+    condition, x, y = call["condition"], call["self"], call["other"]
+    if isinstance(condition, Const) and number_of(condition) is not None:
+        chosen = x if bool(condition.tensor.flatten()[0]) else y
+        return elementwise(call, lambda a: a, chosen)
+    return elementwise(call, lambda *abc: call.builder.emit("where", *abc), condition, x, y)
+
+
+@rule("logical_and", "bitwise_and")
+def _and(call: Call) -> Value:
+    return elementwise(
+        call, lambda a, b: call.builder.emit("mul", a, b), call["self"], call["other"]
+    )
+
+
+@rule("logical_or", "bitwise_or")
+def _or(call: Call) -> Value:
+    return elementwise(
+        call, lambda a, b: call.builder.emit("maximum", a, b), call["self"], call["other"]
+    )
+
+
+@rule("logical_not", "bitwise_not")
+def _not(call: Call) -> Value:
+    b = call.builder
+    return elementwise(call, lambda a: b.emit("equal", a, b.const(0)), call["self"])
