@@ -119,6 +119,12 @@ class RatioGate {
     return closed_;
   }
 
+  // Whether the actors are refused, have reported all their steps, and no update is due.
+  bool drained_out() const {
+    std::lock_guard lock(mutex_);
+    return drained() && !due();
+  }
+
   // While on, `acquire_update` returns false at once: lets a learner loop leave its wait and look.
   void interrupt_learner(bool on) {
     {

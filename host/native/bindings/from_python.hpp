@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+// Reads the dictionaries that `to_json` of copal.program describes, and columns of a batch.
+#pragma once
+#include <nanobind/stl/string.h>
+
+#include <string>
+#include <vector>
+
+#include "../load.hpp"
+#include "../program.hpp"
+#include "arrays.hpp"
+
+namespace copal::from_python {
+
+inline nb::object item(nb::handle d, const char* key) {
+  PyObject* o = PyMapping_GetItemString(d.ptr(), key);
+  if (!o) {
+    PyErr_Clear();
+    throw Error("ProgramError", key, "a dictionary as `to_dict` writes it", "no such key");
+  }
+  return nb::steal(o);
+}
+
+template <class T>
+T get(nb::handle d, const char* key) {
+  try {
+    return nb::cast<T>(item(d, key));
+  } catch (const nb::cast_error&) {
+    throw Error("ProgramError", key, "a value as `to_dict` writes it", type_text(item(d, key)));
+  }
+}
+
+inline Buffer buffer(nb::handle d) {
+  const auto dtype = get<std::string>(d, "dtype");
+  if (dtype != "float32" && dtype != "int32")
+    throw Error("ProgramError", "dtype", "`float32` or `int32`", "`" + dtype + "`");
+  return {get<std::string>(d, "name"), get<size_t>(d, "width"), dtype == "int32"};
+}
+
+inline Op op(nb::handle d) {
+  Op o;
+  o.kind = op_kind(get<std::string>(d, "kind"));
+  for (nb::handle name : item(d, "inputs")) o.inputs.push_back(nb::cast<std::string>(name));
+  nb::object output = item(d, "output");
+  if (!output.is_none()) o.output = buffer(output);
+  nb::object a = item(d, "attrs");
+  switch (o.kind) {
+    case OpKind::kDense: case OpKind::kDenseGradInput: case OpKind::kDenseGradWeight:
+      o.network = get<std::string>(a, "network");
+      o.weight = get<size_t>(a, "weight");
+      o.bias = get<std::ptrdiff_t>(a, "bias");
+      o.fan_in = get<size_t>(a, "fan_in");
+      o.fan_out = get<size_t>(a, "fan_out");
+      break;
+    case OpKind::kParam: o.network = get<std::string>(a, "network"); [[fallthrough]];
+    case OpKind::kSumOverRows: o.offset = get<size_t>(a, "offset"); break;
+    case OpKind::kConst: o.value = static_cast<float>(get<double>(a, "value")); break;
+    case OpKind::kSlice:
+      o.start = get<size_t>(a, "start");
+      o.stop = get<size_t>(a, "stop");
+      break;
+    default: break;
+  }
+  return o;
+}
+
+inline Program program(nb::handle d) {
+  Program p;
+  p.name = get<std::string>(d, "name");
+  for (nb::handle n : item(d, "networks"))
+    p.networks.push_back({get<std::string>(n, "name"), get<size_t>(n, "size")});
+  for (nb::handle b : item(d, "inputs")) p.inputs.push_back(buffer(b));
+  for (nb::handle o : item(d, "ops")) p.ops.push_back(op(o));
+  nb::dict outputs = get<nb::dict>(d, "outputs");
+  for (auto [role, name] : outputs)
+    p.outputs.emplace_back(nb::cast<std::string>(role), nb::cast<std::string>(name));
+  nb::object gradient = item(d, "gradient");
+  if (!gradient.is_none()) p.gradient = nb::cast<std::string>(gradient);
+  return p;
+}
+
+inline Update update(nb::handle d) {
+  Update u;
+  u.name = get<std::string>(d, "name");
+  for (nb::handle p : item(d, "phases")) {
+    nb::object a = item(p, "optimiser"), norm = item(p, "max_grad_norm");
+    Phase phase{program(item(p, "program")),
+                {get<double>(a, "learning_rate"), get<double>(a, "beta1"), get<double>(a, "beta2"),
+                 get<double>(a, "eps")},
+                std::nullopt,
+                get<size_t>(p, "every")};
+    if (!norm.is_none()) phase.max_grad_norm = nb::cast<double>(norm);
+    u.phases.push_back(std::move(phase));
+  }
+  for (nb::handle t : item(d, "targets"))
+    u.targets.push_back({get<std::string>(t, "source"), get<std::string>(t, "target"),
+                         get<double>(t, "tau"), get<size_t>(t, "every")});
+  u.policy = program(item(d, "policy"));
+  return u;
+}
+
+inline Dtype dtype_of(PyArrayObject* a, const std::string& name) {
+  switch (PyArray_TYPE(a)) {
+    case NPY_BOOL: return Dtype::b8;
+    case NPY_FLOAT32: return Dtype::f32;
+    case NPY_FLOAT64: return Dtype::f64;
+    default: break;
+  }
+  if (PyTypeNum_ISINTEGER(PyArray_TYPE(a))) {
+    const bool is_signed = PyTypeNum_ISSIGNED(PyArray_TYPE(a));
+    switch (PyArray_ITEMSIZE(a)) {
+      case 1: return is_signed ? Dtype::i8 : Dtype::u8;
+      case 2: return is_signed ? Dtype::i16 : Dtype::u16;
+      case 4: return is_signed ? Dtype::i32 : Dtype::u32;
+      case 8: return is_signed ? Dtype::i64 : Dtype::u64;
+      default: break;
+    }
+  }
+  throw Error("SchemaError", name, "a bool, integer, float32 or float64 array",
+              type_text(reinterpret_cast<PyObject*>(a)), ".astype(...) converts");
+}
+
+// A view of column `b` with n rows of b.width values; `keep` holds a contiguous copy if one is needed.
+inline ColumnView column(nb::handle h, const Buffer& b, size_t n, nb::object& keep) {
+  const std::string expected = "an array [" + std::to_string(n) +
+                               (b.width > 1 ? ", " + std::to_string(b.width) : "") + "]";
+  if (!PyArray_Check(h.ptr())) throw Error("SchemaError", b.name, expected, type_text(h));
+  auto* a = reinterpret_cast<PyArrayObject*>(h.ptr());
+  if (PyArray_NDIM(a) < 1 || static_cast<size_t>(PyArray_DIM(a, 0)) != n ||
+      static_cast<size_t>(PyArray_SIZE(a)) != n * b.width)
+    throw Error("SchemaError", b.name, expected, type_text(h));
+  if (!PyArray_IS_C_CONTIGUOUS(a) || !PyArray_ISNOTSWAPPED(a)) {
+    PyObject* copy = PyArray_FROM_OF(h.ptr(), NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_NOTSWAPPED);
+    if (!copy) throw nb::python_error();
+    keep = nb::steal(copy);
+    a = reinterpret_cast<PyArrayObject*>(copy);
+  } else {
+    keep = nb::borrow(h);
+  }
+  const Dtype dtype = dtype_of(a, b.name);
+  check_loadable(b, dtype);
+  return {static_cast<const std::byte*>(PyArray_DATA(a)), dtype};
+}
+
+// A column for every input, from a mapping of names to arrays; a replay's batch has `weights` too.
+struct Columns {
+  Columns(nb::handle batch, const std::vector<Buffer>& inputs, size_t n)
+      : views(inputs.size()), keep(inputs.size()) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const std::string& name = inputs[i].name;
+      PyObject* o = PyMapping_GetItemString(batch.ptr(), name.c_str());
+      if (!o && name == "weight") {
+        PyErr_Clear();
+        o = PyObject_GetAttrString(batch.ptr(), "weights");
+      }
+      if (!o) {
+        PyErr_Clear();
+        throw Error("SchemaError", name, "a column of the batch", "none of that name");
+      }
+      nb::object array = nb::steal(o);
+      views[i] = column(array, inputs[i], n, keep[i]);
+    }
+  }
+  std::vector<ColumnView> views;
+  std::vector<nb::object> keep;
+};
+
+}  // namespace copal::from_python

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: MIT
+// Runs an Update: L learners share the batch, then the parameter server reduces and steps.
+//
+// Cost: the row programs' products over the threads, plus O(parameters * learners / threads).
+// Limits: learners from 1 to the batch size, threads from 1 to the learners. The result depends on
+// the number of learners (the order of one sum), never on that of threads. A bad update (NaN,
+// infinity) throws and changes nothing. Thread-safety: every call locks the learner.
+//
+//   thread 0   rows of learner 0, 2 -> shares 0, 2 | meet | (norm | meet) | Adam on its range
+//   thread 1   rows of learner 1, 3 -> shares 1, 3 | meet | (norm | meet) | Adam on its range
+//   phases in order, then what is left of the targets
+#pragma once
+#include <cmath>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "denormals.hpp"
+#include "learner_build.hpp"
+#include "optimiser.hpp"
+#include "team.hpp"
+
+namespace copal {
+
+class Learner {
+ public:
+  // Throws ProgramError or ConfigError.
+  Learner(Update update, size_t batch, size_t learners, size_t threads, const std::string& gemm)
+      : update_(std::move(update)),
+        batch_(batch),
+        learners_(check_learners(batch, learners)),
+        gemm_(gemm_kind(gemm)),
+        team_(check_threads(threads, learners)) {
+    building::check_update(update_);
+    for (const Phase& p : update_.phases) building::add_networks(p.program, networks_);
+    building::add_networks(update_.policy, networks_);
+    inputs_ = building::unique_inputs(update_);
+    for (size_t k = 0; k < update_.phases.size(); ++k) add_phase(k);
+    for (const Target& t : update_.targets) {
+      const size_t source = building::find_network(networks_, t.source, "source");
+      const size_t target = building::find_network(networks_, t.target, "target");
+      if (networks_[source].size != networks_[target].size)
+        throw Error("ProgramError", "targets", "networks of one size", t.source + ", " + t.target);
+      targets_.emplace_back(source, target);
+    }
+  }
+
+  size_t batch() const { return batch_; }
+  size_t learners() const { return learners_; }
+  size_t threads() const { return team_.size(); }
+  const Update& update() const { return update_; }
+  const std::vector<Buffer>& inputs() const { return inputs_; }
+  const std::vector<NetworkState>& networks() const { return networks_; }
+  const std::vector<std::string>& metric_names() const { return metric_names_; }
+
+  // Operations of the dense products of all phases, a multiply and an add counted as two.
+  size_t flops() const {
+    size_t sum = 0;
+    for (const auto& p : phases_) sum += p->plan.flops_per_row * batch_;
+    return sum;
+  }
+
+  // Runs one update on `columns`, in the order of `inputs()`, and writes the TD errors of the first
+  // phase. Throws LearnerFailedError, nothing changed then.
+  void step(const ColumnView* columns, float* td) {
+    std::lock_guard lock(mutex_);
+    averaged_.assign(targets_.size(), false);
+    for (TrainedState& t : trained_) t.saved = false;
+    for (size_t k = 0; k < phases_.size(); ++k) {
+      if ((updates_ + 1) % phases_[k]->every != 0) continue;
+      run_phase(k, columns, td);
+      const std::string problem = problem_of(*phases_[k]);
+      if (!problem.empty()) {
+        restore();
+        fail(k, problem);
+      }
+    }
+    average_targets();
+    ++updates_;
+  }
+
+  // Gradient of the first phase, averaged over the batch, and its TD errors; changes nothing.
+  // Returns the mean of the output `loss`, NaN without one.
+  double gradient(const ColumnView* columns, float* g, float* td) {
+    std::lock_guard lock(mutex_);
+    PhaseState& p = *phases_[0];
+    prepare(p, columns);
+    team_.run([&](size_t id) { run_shares(p, id, td); });
+    const size_t size = networks_[trained_[p.trained].network].size;
+    for (size_t i = 0; i < size; ++i)
+      g[i] = summed(p.share_data.data(), learners_, i) / static_cast<float>(batch_);
+    for (size_t i = 0; i < p.plan.outputs.size(); ++i)
+      if (p.plan.outputs[i].role == "loss") return mean_output(p, i);
+    return std::nan("");
+  }
+
+  // Calls f(parameters, size) for the network called `name`. Throws ProgramError.
+  template <class F>
+  void with_parameters(const std::string& name, F&& f) {
+    std::lock_guard lock(mutex_);
+    NetworkState& n = networks_[building::find_network(networks_, name, "network")];
+    f(n.p.data(), n.size);
+  }
+  // Calls f(state, size) for the optimiser state of the trained network `name`.
+  template <class F>
+  void with_optimiser(const std::string& name, F&& f) {
+    std::lock_guard lock(mutex_);
+    for (TrainedState& t : trained_)
+      if (networks_[t.network].name == name) return f(t, networks_[t.network].size);
+    throw Error("ProgramError", "network", "a trained network", "`" + name + "`");
+  }
+  std::vector<std::string> trained() const {
+    std::vector<std::string> names;
+    for (const TrainedState& t : trained_) names.push_back(networks_[t.network].name);
+    return names;
+  }
+
+  uint64_t updates() const {
+    std::lock_guard lock(mutex_);
+    return updates_;
+  }
+  void set_updates(uint64_t n) {
+    std::lock_guard lock(mutex_);
+    updates_ = n;
+  }
+  // Of the last update, in the order of `metric_names()`; NaN for a phase that has not run yet.
+  std::vector<double> metrics() const {
+    std::lock_guard lock(mutex_);
+    return metrics_;
+  }
+
+ private:
+  static size_t check_learners(size_t batch, size_t learners) {
+    if (batch < 1) throw Error("ConfigError", "batch_size", "at least 1", "0");
+    if (learners < 1 || learners > batch)
+      throw Error("ConfigError", "learners", "1 to " + std::to_string(batch) + " (batch_size)",
+                  std::to_string(learners), "each learner needs a row of the batch");
+    return learners;
+  }
+  static size_t check_threads(size_t threads, size_t learners) {
+    if (threads < 1 || threads > learners)
+      throw Error("ConfigError", "threads", "1 to " + std::to_string(learners) + " (learners)",
+                  std::to_string(threads));
+    return threads;
+  }
+
+  void add_phase(size_t k) {
+    phases_.push_back(
+        building::make_phase(update_, k, gemm_, batch_, learners_, inputs_, networks_));
+    PhaseState& p = *phases_.back();
+    const std::string& name = update_.phases[k].program.gradient;
+    const size_t network = building::find_network(networks_, name, "gradient");
+    const size_t size = networks_[network].size;
+    p.partial_squares.resize(size / kNormChunk + 1);
+    p.trained = trained_.size();
+    for (size_t i = 0; i < trained_.size(); ++i)
+      if (trained_[i].network == network) p.trained = i;
+    if (p.trained == trained_.size()) {
+      trained_.emplace_back(network, size);
+      if (update_.phases.size() > 1)
+        for (Aligned<float> TrainedState::* x :
+             {&TrainedState::saved_p, &TrainedState::saved_m, &TrainedState::saved_v,
+              &TrainedState::saved_follower})
+          trained_.back().*x = Aligned<float>(padded_floats(size));
+    }
+    const std::string prefix = k == 0 ? "" : update_.phases[k].program.name + "/";
+    for (const Output& o : p.plan.outputs)
+      metric_names_.push_back(prefix + (o.role == "td_error" ? "td_error_abs" : o.role));
+    metric_names_.push_back(prefix + "grad_norm");
+    metrics_.resize(metric_names_.size(), std::nan(""));
+  }
+
+  void prepare(PhaseState& p, const ColumnView* columns) {
+    for (size_t i = 0; i < p.input_index.size(); ++i) p.columns[i] = columns[p.input_index[i]];
+  }
+
+  // The rows of the learners that thread `id` plays, and their shares of the gradient.
+  void run_shares(PhaseState& p, size_t id, float* td) {
+    FlushDenormals flush;
+    for (size_t l = id; l < learners_; l += team_.size()) {
+      const RowRange rows = rows_of(l, learners_, batch_);
+      Executor& e = *p.executors[l];
+      e.run_rows(p.columns.data(), rows.first, p.networks.data(), td + rows.first);
+      e.sum_gradient(p.shares[l].data(), p.shares[l].size());
+      ShareStatus& s = p.status[l];
+      s = {};
+      s.squares = sum_of_squares(&p.share_data[l], 1, 0, p.shares[l].size());
+      for (size_t i = 0; i < p.plan.outputs.size(); ++i) {
+        if (std::isfinite(e.output_sums()[i])) continue;
+        s.bad_output = static_cast<int>(i);
+        if (p.plan.outputs[i].role != "td_error") continue;
+        for (size_t r = 0; r < rows.count && s.bad_row < 0; ++r)
+          if (!std::isfinite(td[rows.first + r])) s.bad_row = static_cast<std::ptrdiff_t>(rows.first + r);
+      }
+    }
+  }
+
+  static bool good(const PhaseState& p) {
+    for (const ShareStatus& s : p.status)
+      if (s.bad_output >= 0 || !std::isfinite(s.squares)) return false;
+    return true;
+  }
+
+  static std::string problem_of(const PhaseState& p) {
+    for (const ShareStatus& s : p.status) {
+      if (s.bad_row >= 0) return "NaN or infinity in td_error of row " + std::to_string(s.bad_row);
+      if (s.bad_output >= 0) return "NaN or infinity in " + p.plan.outputs[s.bad_output].role;
+      if (!std::isfinite(s.squares)) return "NaN or infinity in the gradient";
+    }
+    return "";
+  }
+
+  [[noreturn]] void fail(size_t k, const std::string& problem) const {
+    throw Error("LearnerFailedError",
+                "phases[" + std::to_string(k) + "] " + update_.phases[k].program.name,
+                "finite numbers in update " + std::to_string(updates_), problem,
+                "the parameters are as before this update; look for NaN in the batch, lower the "
+                "learning rate or set max_grad_norm");
+  }
+
+  void run_phase(size_t k, const ColumnView* columns, float* td) {
+    PhaseState& p = *phases_[k];
+    TrainedState& t = trained_[p.trained];
+    NetworkState& net = networks_[t.network];
+    prepare(p, columns);
+    const bool follows = p.follower >= 0 && (updates_ + 1) % update_.targets[p.follower].every == 0;
+    ReduceTarget to{net.p.data(), t.m.data(), t.v.data(), nullptr, 0};
+    if (follows) {
+      to.follower = networks_[targets_[p.follower].second].p.data();
+      to.tau = static_cast<float>(update_.targets[p.follower].tau);
+    }
+    const AdamStep adam = AdamStep::of(p.optimiser, t.steps + 1);
+    const bool save = phases_.size() > 1 && !t.saved;
+    team_.run([&](size_t id) {
+      run_shares(p, id, k == 0 ? td : p.td.data());
+      team_.meet();
+      if (!good(p)) return;
+      FlushDenormals flush;
+      const float scale = gradient_scale(p, id, net.p.size());
+      const auto [first, last] = range_of(id, net.p.size());
+      if (save) save_range(t, to, first, last);
+      adam_range(p.share_data.data(), learners_, scale, to, adam, first, last);
+    });
+    if (!good(p)) return;
+    if (save) t.saved = true, t.saved_steps = t.steps, t.follower = to.follower;
+    ++t.steps;
+    if (follows) averaged_[p.follower] = true;
+    note_metrics(k);
+  }
+
+  // 1 / batch, smaller where the averaged gradient is clipped. All threads of the team call it.
+  float gradient_scale(PhaseState& p, size_t id, size_t floats) {
+    const float scale = 1.f / static_cast<float>(batch_);
+    if (p.max_grad_norm <= 0) return scale;
+    double squares = p.status[0].squares;
+    if (learners_ > 1) {
+      const size_t chunks = (floats + kNormChunk - 1) / kNormChunk;
+      for (size_t c = id; c < chunks; c += team_.size())
+        p.partial_squares[c] = sum_of_squares(p.share_data.data(), learners_, c * kNormChunk,
+                                              std::min(floats, (c + 1) * kNormChunk));
+      team_.meet();
+      squares = 0;
+      for (size_t c = 0; c < chunks; ++c) squares += p.partial_squares[c];
+    }
+    const double norm = std::sqrt(squares) / static_cast<double>(batch_);
+    const double clip = norm > 0 ? p.max_grad_norm / norm : 1;
+    return clip < 1 ? static_cast<float>(clip / static_cast<double>(batch_)) : scale;
+  }
+
+  // The floats that thread `id` steps, in whole cache lines.
+  std::pair<size_t, size_t> range_of(size_t id, size_t floats) const {
+    const size_t lines = floats / 16;
+    return {lines * id / team_.size() * 16, lines * (id + 1) / team_.size() * 16};
+  }
+
+  static void save_range(TrainedState& t, const ReduceTarget& from, size_t first, size_t last) {
+    auto copy = [&](Aligned<float>& to, const float* x) {
+      std::memcpy(to.data() + first, x + first, (last - first) * sizeof(float));
+    };
+    copy(t.saved_p, from.p), copy(t.saved_m, from.m), copy(t.saved_v, from.v);
+    if (from.follower) copy(t.saved_follower, from.follower);
+  }
+
+  void restore() {
+    for (TrainedState& t : trained_) {
+      if (!t.saved) continue;
+      NetworkState& net = networks_[t.network];
+      std::memcpy(net.p.data(), t.saved_p.data(), net.p.size() * sizeof(float));
+      std::memcpy(t.m.data(), t.saved_m.data(), net.p.size() * sizeof(float));
+      std::memcpy(t.v.data(), t.saved_v.data(), net.p.size() * sizeof(float));
+      if (t.follower)
+        std::memcpy(t.follower, t.saved_follower.data(), net.p.size() * sizeof(float));
+      t.steps = t.saved_steps;
+    }
+  }
+
+  // Averages, in order, the targets that no phase has averaged on its way.
+  void average_targets() {
+    for (size_t i = 0; i < targets_.size(); ++i) {
+      const Target& t = update_.targets[i];
+      if (averaged_[i] || (updates_ + 1) % t.every != 0) continue;
+      NetworkState& source = networks_[targets_[i].first];
+      NetworkState& target = networks_[targets_[i].second];
+      team_.run([&](size_t id) {
+        const auto [first, last] = range_of(id, target.p.size());
+        average_range(target.p.data(), source.p.data(), static_cast<float>(t.tau), first, last);
+      });
+    }
+  }
+
+  double mean_output(const PhaseState& p, size_t i) const {
+    double sum = 0;
+    for (const auto& e : p.executors) sum += e->output_sums()[i];
+    return sum / static_cast<double>(batch_ * p.plan.values[p.plan.outputs[i].value].width);
+  }
+
+  // The norm of the gradient is exact with one learner, else that of the shares together, a bound.
+  void note_metrics(size_t k) {
+    size_t at = 0;
+    for (size_t j = 0; j < k; ++j) at += phases_[j]->plan.outputs.size() + 1;
+    const PhaseState& p = *phases_[k];
+    for (size_t i = 0; i < p.plan.outputs.size(); ++i) metrics_[at++] = mean_output(p, i);
+    double norm = 0;
+    for (const ShareStatus& s : p.status) norm += std::sqrt(s.squares);
+    metrics_[at] = norm / static_cast<double>(batch_);
+  }
+
+  static constexpr size_t kNormChunk = 4096;
+
+  const Update update_;
+  const size_t batch_, learners_;
+  const GemmKind gemm_;
+  mutable std::mutex mutex_;
+  std::vector<NetworkState> networks_;
+  std::vector<TrainedState> trained_;
+  std::vector<std::unique_ptr<PhaseState>> phases_;
+  std::vector<std::pair<size_t, size_t>> targets_;  // source and target, indices of networks_
+  std::vector<Buffer> inputs_;
+  std::vector<bool> averaged_;
+  std::vector<std::string> metric_names_;
+  std::vector<double> metrics_;
+  uint64_t updates_ = 0;
+  Team team_;
+};
+
+}  // namespace copal
