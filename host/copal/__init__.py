@@ -10,21 +10,18 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from copal.replay import LinearSchedule, PrioritizedReplay, UniformReplay
-
-__all__ = ["LinearSchedule", "PrioritizedReplay", "UniformReplay"]
-
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from copal.config import TrainConfig
-    from copal.replay import PrioritizedReplay, UniformReplay
+    from copal.replay import LinearSchedule, PrioritizedReplay, UniformReplay
     from copal.runtime import Policy, Score, TrainResult, evaluate, train
 
     load_policy = Policy.load
 
 _WHERE = {
     "TrainConfig": "copal.config",
+    "LinearSchedule": "copal.replay",
     "PrioritizedReplay": "copal.replay",
     "UniformReplay": "copal.replay",
     "Policy": "copal.runtime.policy",
@@ -35,6 +32,7 @@ _WHERE = {
 }
 
 __all__ = [
+    "LinearSchedule",
     "Policy",
     "PrioritizedReplay",
     "Score",

@@ -67,7 +67,7 @@ class Shared:
     """Steps left."""
     store: Any
     """The newest weights."""
-    epsilon: Callable[[float], float]
+    epsilon: Callable[[int], float]
     """Share of random actions by env step."""
     control: Control
     """Flags of the main thread."""

@@ -9,6 +9,9 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+NEVER = 2**62
+"""An env step that no run reaches."""
+
 
 class StepBudget:
     """Hands out env steps until the run has taken `total`. Any number of threads.
@@ -16,21 +19,21 @@ class StepBudget:
     Args:
         total: Env steps of the whole run.
         taken: Steps already taken.
+        wake: Set when the steps taken reach `alarm`.
+
+    Attributes:
+        alarm: When to wake the main thread next, in steps taken.
     """
 
-    def __init__(self, total: int, taken: int = 0) -> None:
-        self._total, self._taken = total, taken
+    def __init__(self, total: int, taken: int, wake: threading.Event) -> None:
+        self._total, self._taken, self._wake = total, taken, wake
         self._lock = threading.Lock()
+        self.alarm = total
 
     @property
     def taken(self) -> int:
         """Steps handed out."""
         return self._taken
-
-    @property
-    def spent(self) -> bool:
-        """Whether none is left."""
-        return self._taken >= self._total
 
     def claim(self, n: int) -> int:
         """Takes n steps; the number of those taken before, or -1 if none is left.
@@ -42,6 +45,8 @@ class StepBudget:
                 return -1
             before = self._taken
             self._taken += n
+            if self._taken >= self.alarm:
+                self._wake.set()
             return before
 
     def refund(self, n: int) -> None:
@@ -148,3 +153,8 @@ def signals(control: Control) -> Iterator[None]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+def next_multiple(after: int, every: int) -> int:
+    """The first multiple of `every` above `after`; never, if `every` is 0."""
+    return (after // every + 1) * every if every else NEVER

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from copal.backends.base import Learner
-from copal.runtime.schedule import Linear
+from copal.replay import LinearSchedule
 
 
 class HostLoop:
@@ -33,7 +33,7 @@ class HostLoop:
         *,
         acting: str,
         batch_size: int,
-        beta: Linear,
+        beta: LinearSchedule,
     ) -> None:
         self._learner, self._replay, self._gate, self._store = learner, replay, gate, store
         self._acting, self._batch_size, self._beta = acting, batch_size, beta
@@ -91,9 +91,14 @@ class HostLoop:
         columns["weight"] = batch.weights
         td = learner.step(columns)
         replay.update_priorities(batch.ids, td)
-        self._store.publish(learner.state().parameters[self._acting], learner.updates)
+        self.publish()
         self._mean_td = float(abs(td).mean())
         self._busy_s += time.perf_counter() - began
+
+    def publish(self) -> None:
+        """Publishes the weights as they are."""
+        learner = self._learner
+        self._store.publish(learner.state().parameters[self._acting], learner.updates)
 
     def metrics(self) -> dict[str, float]:
         """Figures of the newest update."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from copal.runtime import files
 from copal.runtime.checkpoint import Checkpoint
-from copal.runtime.control import Control
+from copal.runtime.control import NEVER, Control, next_multiple
 from copal.runtime.evaluation import Interrupted, Score, play
 from copal.runtime.metrics import MetricsLog, Progress
 from copal.runtime.policy import Policy
@@ -44,12 +44,9 @@ class Judge:
 
     def look(self, env_steps: int, *, last: bool = False) -> None:
         """Evaluates the newest policy if that is due, or if it is the last chance."""
-        every = self._config.eval_interval
-        due = bool(every) and env_steps // every > self._looked_at // every
-        if last and every and self._looked_at < env_steps:
-            due = True
-        if last and self._best is None:
-            due = True
+        due = env_steps >= self.next_look
+        if last:
+            due = self._best is None or (self._looked_at < env_steps and self.next_look < NEVER)
         if not due or (self._control.stop_reason and not last):
             return
         rounds = self._rounds
@@ -60,6 +57,11 @@ class Judge:
             self._rounds = rounds
             return
         self._looked_at = env_steps
+
+    @property
+    def next_look(self) -> int:
+        """Env steps at which the next evaluation is due."""
+        return next_multiple(self._looked_at, self._config.eval_interval)
 
     def final(self) -> Score | None:
         """Scores the best policy on seeds of its own; None if a signal came meanwhile."""

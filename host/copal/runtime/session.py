@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,50 +19,15 @@ from copal.backends.base import Learner, LearnerState
 from copal.config import TrainConfig
 from copal.errors import CheckpointError
 from copal.native import native
-from copal.replay import PrioritizedReplay, UniformReplay
-from copal.runtime import files
+from copal.replay import LinearSchedule, PrioritizedReplay, UniformReplay
+from copal.runtime import files, loops
 from copal.runtime.actors import Actor, Exploration, Shared
 from copal.runtime.checkpoint import Checkpoint
 from copal.runtime.control import Control, StepBudget
-from copal.runtime.host_loop import HostLoop
 from copal.runtime.policy import PolicyFacts
-from copal.runtime.schedule import Linear
 
 SLACK_STEPS = 8
 """Env steps of an actor that may be under way beyond what the ratio asks for."""
-
-
-class Loop(Protocol):
-    """What runs the updates: the native loop, or `HostLoop`."""
-
-    @property
-    def updates(self) -> int:
-        """Updates done."""
-
-    @property
-    def running(self) -> bool:
-        """Whether its thread still works."""
-
-    def start(self) -> None:
-        """Starts the thread; it ends once the gate is closed or drained."""
-
-    def pause(self) -> None:
-        """Holds it between two updates."""
-
-    def resume(self) -> None:
-        """Ends `pause`."""
-
-    def stop(self) -> None:
-        """Waits for the thread, whose gate has been closed or drained."""
-
-    def run_once(self) -> None:
-        """One update on the calling thread."""
-
-    def raise_if_failed(self) -> None:
-        """Raises the error that ended the thread."""
-
-    def metrics(self) -> dict[str, float]:
-        """Figures of the newest updates."""
 
 
 @dataclass
@@ -79,7 +44,7 @@ class Session:
     """The transitions."""
     learner: Learner
     """Parameters and optimiser."""
-    loop: Loop
+    loop: loops.Loop
     """What drives the learner."""
     store: Any
     """The newest weights of the acting network."""
@@ -87,7 +52,7 @@ class Session:
     """What the actors share."""
     actors: list[Actor]
     """The actors, whose threads belong to the trainer."""
-    beta: Linear
+    beta: LinearSchedule
     """Exponent of the importance weights by update."""
 
     @property
@@ -162,9 +127,22 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
         gate = native.RatioGate(config.update_interval, _starts(config), _slack(config))
         gate.set_counters(env_steps, state.updates)
         beta = _beta(config)
-        loop = _loop(learner, replay, gate, store, acting, config, beta)
+        loop = loops.make(
+            learner,
+            replay,
+            gate,
+            store,
+            acting=acting,
+            batch_size=config.batch_size,
+            beta=beta,
+        )
         shared = Shared(
-            replay, gate, StepBudget(config.steps, env_steps), store, _epsilon(config), control
+            replay,
+            gate,
+            StepBudget(config.steps, env_steps, control.wake),
+            store,
+            _epsilon(config),
+            control,
         )
         actors = _actors(config, pools, built, shared)
         undo.pop_all()
@@ -253,37 +231,15 @@ def _slack(config: TrainConfig) -> int:
     return SLACK_STEPS * config.actors * config.num_envs
 
 
-def _epsilon(config: TrainConfig) -> Linear:
-    return Linear(config.epsilon_start, config.epsilon_end, config.epsilon_fraction * config.steps)
-
-
-def _beta(config: TrainConfig) -> Linear:
-    updates = max(0, config.steps - config.learning_starts) / config.update_interval
-    return Linear(config.beta_start, config.beta_end, updates)
-
-
-def _loop(
-    learner: Learner,
-    replay: Any,
-    gate: Any,
-    store: Any,
-    acting: str,
-    config: TrainConfig,
-    beta: Linear,
-) -> Loop:
-    own = getattr(learner, "loop", None)
-    if own is not None:
-        made: Loop = own(replay, gate, store, beta=(beta.start, beta.end, beta.duration))
-        return made
-    return HostLoop(
-        learner,
-        replay,
-        gate,
-        store,
-        acting=acting,
-        batch_size=config.batch_size,
-        beta=beta,
+def _epsilon(config: TrainConfig) -> LinearSchedule:
+    return LinearSchedule(
+        config.epsilon_start, config.epsilon_end, int(config.epsilon_fraction * config.steps)
     )
+
+
+def _beta(config: TrainConfig) -> LinearSchedule:
+    updates = int(max(0, config.steps - config.learning_starts) / config.update_interval)
+    return LinearSchedule(config.beta_start, config.beta_end, updates)
 
 
 def _actors(

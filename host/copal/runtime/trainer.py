@@ -14,7 +14,7 @@ from copal.config import TrainConfig
 from copal.errors import LearnerFailedError
 from copal.runtime import actors, run_folder, session
 from copal.runtime.checkpoint import Checkpoint, CheckpointStore
-from copal.runtime.control import Control, signals
+from copal.runtime.control import Control, next_multiple, signals
 from copal.runtime.judge import Judge
 from copal.runtime.metrics import MetricsLog, Progress, progress
 from copal.runtime.result import TrainResult
@@ -108,9 +108,7 @@ class Trainer:
         self._judge.restore(found)
         self._episodes = int(found.counters["episodes"])
         for stream in cut:
-            self._show.say(
-                f"stream {stream}: its episode cannot be reproduced, a new one begins"
-            )
+            self._show.say(f"stream {stream}: its episode cannot be reproduced, a new one begins")
         self._show.say(f"going on from {found.path} at {self._parts.env_steps:,} env steps")
         self._log.write("event", self._parts.env_steps, {"event": "resume", "cut": len(cut)})
 
@@ -124,6 +122,7 @@ class Trainer:
             self._run_threads()
         wall_s = max(time.perf_counter() - began[0], 1e-9)
         self._record(time.perf_counter())
+        parts.loop.publish()
         reason = self._control.stop_reason or "steps"
         finished = reason in ("steps", "return")
         if reason == "steps":
@@ -163,6 +162,7 @@ class Trainer:
 
     def _run_threads(self) -> None:
         parts, control = self._parts, self._control
+        self._set_alarm()
         threads = actors.start(parts.actors)
         parts.loop.start()
         try:
@@ -189,12 +189,20 @@ class Trainer:
         if now - self._recorded_s >= RECORD_INTERVAL_S:
             self._record(now)
         self._judge.look(env_steps)
-        every = self._config.checkpoint_interval
-        if every and env_steps // every > self._saved_at // every and not self._control.stop_reason:
+        if env_steps >= self._next_save and not self._control.stop_reason:
             if self._config.deterministic:
                 self._checkpoint()
             else:
                 self._checkpoint_while_running()
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        self._parts.shared.budget.alarm = min(self._next_save, self._judge.next_look)
+
+    @property
+    def _next_save(self) -> int:
+        """Env steps at which the next checkpoint is due."""
+        return next_multiple(self._saved_at, self._config.checkpoint_interval)
 
     def _check(self) -> None:
         self._parts.loop.raise_if_failed()

@@ -1,33 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""The linear schedule, and exploration noise that is a function of its counter."""
+"""Exploration noise that is a function of its counter."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from copal.runtime.actors import BLOCK, Exploration
-from copal.runtime.schedule import Linear
-
-
-def test_ends_and_middle() -> None:
-    """Values by hand."""
-    line = Linear(1.0, 0.5, 10)
-    assert [line(0), line(5), line(10), line(99)] == [1.0, 0.75, 0.5, 0.5]
-
-
-def test_no_duration_is_the_end_at_once() -> None:
-    """Nothing is divided by zero."""
-    assert Linear(1.0, 0.25, 0)(0) == 0.25
-
-
-@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1e9), st.floats(0, 1e10))
-def test_stays_between_its_ends(start: float, end: float, duration: float, at: float) -> None:
-    """No value leaves the interval by more than rounding."""
-    value = Linear(start, end, duration)(at)
-    assert min(start, end) - 1e-12 <= value <= max(start, end) + 1e-12
 
 
 @pytest.mark.parametrize("draws", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK])
