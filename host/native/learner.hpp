@@ -6,9 +6,8 @@
 // the number of learners (the order of one sum), never on that of threads. A bad update (NaN,
 // infinity) throws and changes nothing. Thread-safety: every call locks the learner.
 //
-//   thread 0   rows of learner 0, 2 -> shares 0, 2 | meet | (norm | meet) | Adam on its range
-//   thread 1   rows of learner 1, 3 -> shares 1, 3 | meet | (norm | meet) | Adam on its range
-//   phases in order, then what is left of the targets
+//   learners' rows -> shares | all done | (norm of the sum | all done) | Adam and averaging in pieces
+//   phases in order, then what is left of the targets; any thread may run any learner or piece
 #pragma once
 #include <cmath>
 #include <mutex>
@@ -86,7 +85,7 @@ class Learner {
     std::lock_guard lock(mutex_);
     PhaseState& p = *phases_[0];
     prepare(p, columns);
-    team_.run([&](size_t id) { run_shares(p, id, td); });
+    team_.for_each(learners_, [&](size_t l) { run_share(p, l, td); });
     const size_t size = networks_[trained_[p.trained].network].size;
     for (size_t i = 0; i < size; ++i)
       g[i] = summed(p.share_data.data(), learners_, i) / static_cast<float>(batch_);
@@ -133,7 +132,7 @@ class Learner {
  private:
   static size_t check_learners(size_t batch, size_t learners) {
     if (batch < 1) throw Error("ConfigError", "batch_size", "at least 1", "0");
-    if (learners < 1 || learners > batch)
+    if (learners < 1 || learners > std::min(batch, Team::kMaxPieces))
       throw Error("ConfigError", "learners", "1 to " + std::to_string(batch) + " (batch_size)",
                   std::to_string(learners), "each learner needs a row of the batch");
     return learners;
@@ -152,7 +151,7 @@ class Learner {
     const std::string& name = update_.phases[k].program.gradient;
     const size_t network = building::find_network(networks_, name, "gradient");
     const size_t size = networks_[network].size;
-    p.partial_squares.resize(size / kNormChunk + 1);
+    p.partial_squares.resize(size / kRange + 1);
     p.trained = trained_.size();
     for (size_t i = 0; i < trained_.size(); ++i)
       if (trained_[i].network == network) p.trained = i;
@@ -175,24 +174,22 @@ class Learner {
     for (size_t i = 0; i < p.input_index.size(); ++i) p.columns[i] = columns[p.input_index[i]];
   }
 
-  // The rows of the learners that thread `id` plays, and their shares of the gradient.
-  void run_shares(PhaseState& p, size_t id, float* td) {
+  // The rows of learner `l` and its share of the gradient.
+  void run_share(PhaseState& p, size_t l, float* td) {
     FlushDenormals flush;
-    for (size_t l = id; l < learners_; l += team_.size()) {
-      const RowRange rows = rows_of(l, learners_, batch_);
-      Executor& e = *p.executors[l];
-      e.run_rows(p.columns.data(), rows.first, p.networks.data(), td + rows.first);
-      e.sum_gradient(p.shares[l].data(), p.shares[l].size());
-      ShareStatus& s = p.status[l];
-      s = {};
-      s.squares = sum_of_squares(&p.share_data[l], 1, 0, p.shares[l].size());
-      for (size_t i = 0; i < p.plan.outputs.size(); ++i) {
-        if (std::isfinite(e.output_sums()[i])) continue;
-        s.bad_output = static_cast<int>(i);
-        if (p.plan.outputs[i].role != "td_error") continue;
-        for (size_t r = 0; r < rows.count && s.bad_row < 0; ++r)
-          if (!std::isfinite(td[rows.first + r])) s.bad_row = static_cast<std::ptrdiff_t>(rows.first + r);
-      }
+    const RowRange rows = rows_of(l, learners_, batch_);
+    Executor& e = *p.executors[l];
+    e.run_rows(p.columns.data(), rows.first, p.networks.data(), td + rows.first);
+    e.sum_gradient(p.shares[l].data(), p.shares[l].size());
+    ShareStatus& s = p.status[l];
+    s = {};
+    s.squares = sum_of_squares(&p.share_data[l], 1, 0, p.shares[l].size());
+    for (size_t i = 0; i < p.plan.outputs.size(); ++i) {
+      if (std::isfinite(e.output_sums()[i])) continue;
+      s.bad_output = static_cast<int>(i);
+      if (p.plan.outputs[i].role != "td_error") continue;
+      for (size_t r = rows.first; r < rows.first + rows.count && s.bad_row < 0; ++r)
+        if (!std::isfinite(td[r])) s.bad_row = static_cast<std::ptrdiff_t>(r);
     }
   }
 
@@ -231,47 +228,47 @@ class Learner {
       to.tau = static_cast<float>(update_.targets[p.follower].tau);
     }
     const AdamStep adam = AdamStep::of(p.optimiser, t.steps + 1);
+    team_.for_each(learners_, [&](size_t l) { run_share(p, l, k == 0 ? td : p.td.data()); });
+    if (!good(p)) return;
     const bool save = phases_.size() > 1 && !t.saved;
-    team_.run([&](size_t id) {
-      run_shares(p, id, k == 0 ? td : p.td.data());
-      team_.meet();
-      if (!good(p)) return;
+    const float scale = gradient_scale(p, net.p.size());
+    for_ranges(net.p.size(), [&](size_t first, size_t last) {
       FlushDenormals flush;
-      const float scale = gradient_scale(p, id, net.p.size());
-      const auto [first, last] = range_of(id, net.p.size());
       if (save) save_range(t, to, first, last);
       adam_range(p.share_data.data(), learners_, scale, to, adam, first, last);
     });
-    if (!good(p)) return;
     if (save) t.saved = true, t.saved_steps = t.steps, t.follower = to.follower;
     ++t.steps;
     if (follows) averaged_[p.follower] = true;
     note_metrics(k);
   }
 
-  // 1 / batch, smaller where the averaged gradient is clipped. All threads of the team call it.
-  float gradient_scale(PhaseState& p, size_t id, size_t floats) {
+  // 1 / batch, smaller where the averaged gradient is clipped.
+  float gradient_scale(PhaseState& p, size_t floats) {
     const float scale = 1.f / static_cast<float>(batch_);
     if (p.max_grad_norm <= 0) return scale;
     double squares = p.status[0].squares;
     if (learners_ > 1) {
-      const size_t chunks = (floats + kNormChunk - 1) / kNormChunk;
-      for (size_t c = id; c < chunks; c += team_.size())
-        p.partial_squares[c] = sum_of_squares(p.share_data.data(), learners_, c * kNormChunk,
-                                              std::min(floats, (c + 1) * kNormChunk));
-      team_.meet();
+      for_ranges(floats, [&](size_t first, size_t last) {
+        p.partial_squares[first / kRange] =
+            sum_of_squares(p.share_data.data(), learners_, first, last);
+      });
       squares = 0;
-      for (size_t c = 0; c < chunks; ++c) squares += p.partial_squares[c];
+      for (double x : p.partial_squares) squares += x;
     }
     const double norm = std::sqrt(squares) / static_cast<double>(batch_);
     const double clip = norm > 0 ? p.max_grad_norm / norm : 1;
     return clip < 1 ? static_cast<float>(clip / static_cast<double>(batch_)) : scale;
   }
 
-  // The floats that thread `id` steps, in whole cache lines.
-  std::pair<size_t, size_t> range_of(size_t id, size_t floats) const {
-    const size_t lines = floats / 16;
-    return {lines * id / team_.size() * 16, lines * (id + 1) / team_.size() * 16};
+  // Calls f(first, last) on ranges of kRange floats, in parallel; `floats` is a multiple of 16.
+  template <class F>
+  void for_ranges(size_t floats, F&& f) {
+    const size_t count = (floats + kRange - 1) / kRange;
+    for (size_t base = 0; base < count; base += Team::kMaxPieces)
+      team_.for_each(std::min(Team::kMaxPieces, count - base), [&](size_t i) {
+        f((base + i) * kRange, std::min(floats, (base + i + 1) * kRange));
+      });
   }
 
   static void save_range(TrainedState& t, const ReduceTarget& from, size_t first, size_t last) {
@@ -302,8 +299,7 @@ class Learner {
       if (averaged_[i] || (updates_ + 1) % t.every != 0) continue;
       NetworkState& source = networks_[targets_[i].first];
       NetworkState& target = networks_[targets_[i].second];
-      team_.run([&](size_t id) {
-        const auto [first, last] = range_of(id, target.p.size());
+      for_ranges(target.p.size(), [&](size_t first, size_t last) {
         average_range(target.p.data(), source.p.data(), static_cast<float>(t.tau), first, last);
       });
     }
@@ -326,7 +322,7 @@ class Learner {
     metrics_[at] = norm / static_cast<double>(batch_);
   }
 
-  static constexpr size_t kNormChunk = 4096;
+  static constexpr size_t kRange = 8192;
 
   const Update update_;
   const size_t batch_, learners_;
