@@ -74,7 +74,9 @@ def _resumed(given: TrainConfig, folder: Path) -> TrainConfig:
     chosen: dict[str, Any] = {}
     for field in dataclasses.fields(TrainConfig):
         wanted, stored = getattr(given, field.name), getattr(saved, field.name)
-        if wanted == field.default:
+        if field.name == "quiet":
+            chosen[field.name] = wanted
+        elif wanted == field.default:
             chosen[field.name] = stored
         elif field.name in RESUMABLE or wanted == stored:
             chosen[field.name] = wanted
