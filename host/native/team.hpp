@@ -18,15 +18,9 @@
 #include <type_traits>
 #include <vector>
 
-namespace copal {
+#include "lock.hpp"
 
-inline void cpu_relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
+namespace copal {
 
 // Waits until `x` differs from `old`, and returns what it became.
 template <class T>
