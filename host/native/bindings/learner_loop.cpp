@@ -27,8 +27,9 @@ static nb::dict counters(const Loop& loop) {
 
 void bind_learner_loop(nb::module_& m) {
   using Release = nb::call_guard<nb::gil_scoped_release>;
-  nb::class_<Loop>(m, "LearnerLoop",
-                   "Trains in a thread of its own, without Python; see host/native/learner_loop.hpp.")
+  nb::class_<Loop>(
+      m, "LearnerLoop",
+      "Trains in a thread of its own, without Python; see host/native/learner_loop.hpp.")
       .def(
           "__init__",
           [](Loop* self, Learner& learner, Replay& replay, WeightStore* store, double beta_start,
