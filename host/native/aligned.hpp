@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A fixed-size array on 64-byte lines, zeroed, its end padded to a whole line so that the last vector
-// may be read and written whole.
+// A fixed-size array on 64-byte lines, zeroed, its end padded to a whole line so that the last
+// vector may be read and written whole.
 //
 // Cost: construction O(n), access O(1). Limits: n below 2^61. Thread-safety: that of a plain array.
 //

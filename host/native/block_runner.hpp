@@ -78,23 +78,35 @@ inline void step(const Frame& f, const Step& s) {
   auto in = [&](size_t i) { return f.operand(s.in[i]); };
   const size_t width = s.out >= 0 ? f.plan.values[s.out].width : 0;
   switch (s.kind) {
-    case OpKind::kDense: case OpKind::kDenseGradInput: return dense(f, s);
-    case OpKind::kTranspose: return transpose(f, s);
+    case OpKind::kDense:
+    case OpKind::kDenseGradInput:
+      return dense(f, s);
+    case OpKind::kTranspose:
+      return transpose(f, s);
     case OpKind::kConst:
       std::memcpy(f.to(s.out), f.plan.constants.data() + s.offset, nb * sizeof(float));
       return;
-    case OpKind::kParam: return param(f, s);
-    case OpKind::kConcat: return concat(f, s);
+    case OpKind::kParam:
+      return param(f, s);
+    case OpKind::kConcat:
+      return concat(f, s);
     case OpKind::kSlice:
       std::memcpy(f.to(s.out), f.at(s.in[0]) + s.offset * nb, width * nb * sizeof(float));
       return;
-    case OpKind::kWhere: return elementwise::where(in(0), in(1), in(2), width, nb, f.to(s.out));
-    case OpKind::kGather: return elementwise::gather(in(0), in(1), nb, f.to(s.out));
-    case OpKind::kScatter: return elementwise::scatter(in(0), in(1), width, nb, f.to(s.out));
-    case OpKind::kRowMax: return elementwise::row_max(in(0), nb, f.to(s.out));
-    case OpKind::kRowArgmax: return elementwise::row_argmax(in(0), nb, f.to(s.out));
-    case OpKind::kRowSum: return elementwise::row_sum(in(0), nb, f.to(s.out));
-    case OpKind::kToFloat: return elementwise::to_float(in(0), nb, f.to(s.out));
+    case OpKind::kWhere:
+      return elementwise::where(in(0), in(1), in(2), width, nb, f.to(s.out));
+    case OpKind::kGather:
+      return elementwise::gather(in(0), in(1), nb, f.to(s.out));
+    case OpKind::kScatter:
+      return elementwise::scatter(in(0), in(1), width, nb, f.to(s.out));
+    case OpKind::kRowMax:
+      return elementwise::row_max(in(0), nb, f.to(s.out));
+    case OpKind::kRowArgmax:
+      return elementwise::row_argmax(in(0), nb, f.to(s.out));
+    case OpKind::kRowSum:
+      return elementwise::row_sum(in(0), nb, f.to(s.out));
+    case OpKind::kToFloat:
+      return elementwise::to_float(in(0), nb, f.to(s.out));
     default:
       elementwise::run(s.kind, in(0), s.in.size() > 1 ? in(1) : in(0), nb, f.to(s.out));
   }

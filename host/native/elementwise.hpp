@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Operations on [width][nb] blocks other than the dense products. NaN always goes through.
 //
-// Cost: O(width * nb), vectorised by the compiler. Limits: nb is 1, 16, 32 or 64; an operand of width
-// 1 is used for every column; outputs never overlap inputs. Thread-safety: pure.
+// Cost: O(width * nb), vectorised by the compiler. Limits: nb is 1, 16, 32 or 64; an operand of
+// width 1 is used for every column; outputs never overlap inputs. Thread-safety: pure.
 //
 //   column j of a block:  | row 0 | row 1 | ... | row nb-1 |       columns behind one another
 #pragma once
@@ -108,12 +108,18 @@ inline void to_float(const Operand& x, size_t nb, float* out) {
 // Runs one of the kinds that take one or two float operands of like shape.
 inline void run(OpKind kind, const Operand& x, const Operand& y, size_t nb, float* out) {
   switch (kind) {
-    case OpKind::kAdd: return map2([](float a, float b) { return a + b; }, x, y, nb, out);
-    case OpKind::kSub: return map2([](float a, float b) { return a - b; }, x, y, nb, out);
-    case OpKind::kMul: return map2([](float a, float b) { return a * b; }, x, y, nb, out);
-    case OpKind::kDiv: return map2([](float a, float b) { return a / b; }, x, y, nb, out);
-    case OpKind::kMinimum: return map2(min_of, x, y, nb, out);
-    case OpKind::kMaximum: return map2(max_of, x, y, nb, out);
+    case OpKind::kAdd:
+      return map2([](float a, float b) { return a + b; }, x, y, nb, out);
+    case OpKind::kSub:
+      return map2([](float a, float b) { return a - b; }, x, y, nb, out);
+    case OpKind::kMul:
+      return map2([](float a, float b) { return a * b; }, x, y, nb, out);
+    case OpKind::kDiv:
+      return map2([](float a, float b) { return a / b; }, x, y, nb, out);
+    case OpKind::kMinimum:
+      return map2(min_of, x, y, nb, out);
+    case OpKind::kMaximum:
+      return map2(max_of, x, y, nb, out);
     case OpKind::kLess:
       return map2([](float a, float b) { return a < b ? 1.f : 0.f; }, x, y, nb, out);
     case OpKind::kLessEqual:
@@ -122,16 +128,24 @@ inline void run(OpKind kind, const Operand& x, const Operand& y, size_t nb, floa
       return map2([](float a, float b) { return a == b ? 1.f : 0.f; }, x, y, nb, out);
     case OpKind::kReluGrad:
       return map2([](float a, float b) { return b > 0 ? a : 0.f; }, x, y, nb, out);
-    case OpKind::kNeg: return map1([](float a) { return -a; }, x, nb, out);
-    case OpKind::kAbs: return map1([](float a) { return std::fabs(a); }, x, nb, out);
+    case OpKind::kNeg:
+      return map1([](float a) { return -a; }, x, nb, out);
+    case OpKind::kAbs:
+      return map1([](float a) { return std::fabs(a); }, x, nb, out);
     case OpKind::kSign:
       return map1([](float a) { return a > 0 ? 1.f : a < 0 ? -1.f : a; }, x, nb, out);
-    case OpKind::kExp: return map1([](float a) { return std::exp(a); }, x, nb, out);
-    case OpKind::kLog: return map1([](float a) { return std::log(a); }, x, nb, out);
-    case OpKind::kTanh: return map1([](float a) { return std::tanh(a); }, x, nb, out);
-    case OpKind::kSqrt: return map1([](float a) { return std::sqrt(a); }, x, nb, out);
-    case OpKind::kRelu: return map1([](float a) { return a < 0 ? 0.f : a; }, x, nb, out);
-    default: return;
+    case OpKind::kExp:
+      return map1([](float a) { return std::exp(a); }, x, nb, out);
+    case OpKind::kLog:
+      return map1([](float a) { return std::log(a); }, x, nb, out);
+    case OpKind::kTanh:
+      return map1([](float a) { return std::tanh(a); }, x, nb, out);
+    case OpKind::kSqrt:
+      return map1([](float a) { return std::sqrt(a); }, x, nb, out);
+    case OpKind::kRelu:
+      return map1([](float a) { return a < 0 ? 0.f : a; }, x, nb, out);
+    default:
+      return;
   }
 }
 

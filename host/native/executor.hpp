@@ -93,7 +93,8 @@ class Executor {
       for (size_t j = 0; j < v.width; ++j)
         for (size_t r = 0; r < f.block.rows; ++r) {
           const size_t at = j * f.block.nb + r;
-          const float value = v.is_int ? static_cast<float>(elementwise::index_at({x, 1}, at)) : x[at];
+          const float value =
+              v.is_int ? static_cast<float>(elementwise::index_at({x, 1}, at)) : x[at];
           sum += is_td ? std::fabs(value) : value;
         }
       output_sums_[i] += sum;

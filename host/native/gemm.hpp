@@ -38,10 +38,14 @@ inline void forward(GemmKind kind, size_t m, size_t kc, size_t nb, const float* 
 #ifdef COPAL_OWN_GEMM
   if (kind == GemmKind::kOwn) {
     switch (nb) {
-      case 64: return avx512::forward<4>(m, kc, w, bias, relu, x, out);
-      case 32: return avx512::forward<2>(m, kc, w, bias, relu, x, out);
-      case 16: return avx512::forward<1>(m, kc, w, bias, relu, x, out);
-      default: return avx512::matvec(m, kc, w, bias, relu, x, out);
+      case 64:
+        return avx512::forward<4>(m, kc, w, bias, relu, x, out);
+      case 32:
+        return avx512::forward<2>(m, kc, w, bias, relu, x, out);
+      case 16:
+        return avx512::forward<1>(m, kc, w, bias, relu, x, out);
+      default:
+        return avx512::matvec(m, kc, w, bias, relu, x, out);
     }
   }
 #endif
@@ -54,9 +58,12 @@ inline void grad_input(GemmKind kind, size_t m, size_t kc, size_t nb, const floa
 #ifdef COPAL_OWN_GEMM
   if (kind == GemmKind::kOwn && nb >= 16) {
     switch (nb) {
-      case 64: return avx512::grad_input<4>(m, kc, w, d, active, out);
-      case 32: return avx512::grad_input<2>(m, kc, w, d, active, out);
-      default: return avx512::grad_input<1>(m, kc, w, d, active, out);
+      case 64:
+        return avx512::grad_input<4>(m, kc, w, d, active, out);
+      case 32:
+        return avx512::grad_input<2>(m, kc, w, d, active, out);
+      default:
+        return avx512::grad_input<1>(m, kc, w, d, active, out);
     }
   }
 #endif

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Dense products for AVX-512 on feature-major activations, in register tiles and without packing.
 //
-// X is [features][NB], so a weight matrix W [out][in] is the broadcast operand, in its own layout, of
-// both W X and W^T D; only a layer's input is transposed once, for the weight gradient.
+// X is [features][NB], so a weight matrix W [out][in] is the broadcast operand, in its own layout,
+// of both W X and W^T D; only a layer's input is transposed once, for the weight gradient.
 //
 //   C tile: MR rows x NV vectors of 16          6 x 4, 12 x 2 or 16 x 1 accumulators
 //     for k:  load NV vectors of B, broadcast MR values of A, MR * NV fused multiply-adds
 //
-// Cost: 2 m n k operations. Limits: any m, n, k; NB a multiple of 16 of at most 64; buffers on 64-byte
-// lines, weights anywhere. Sums run over k in order, one rounding a term. Thread-safety: pure.
+// Cost: 2 m n k operations. Limits: any m, n, k; NB a multiple of 16 of at most 64; buffers on
+// 64-byte lines, weights anywhere. Sums run over k in order, one rounding a term. Thread-safety:
+// pure.
 #pragma once
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
 #define COPAL_OWN_GEMM 1
@@ -136,9 +137,12 @@ template <int MR, int NV, class Store>
     }
   };
   for (size_t i = 0; i < count; ++i) {
-    if (segments[i].nb == 64) sum(std::integral_constant<int, 64>{}, segments[i]);
-    else if (segments[i].nb == 32) sum(std::integral_constant<int, 32>{}, segments[i]);
-    else sum(std::integral_constant<int, 16>{}, segments[i]);
+    if (segments[i].nb == 64)
+      sum(std::integral_constant<int, 64>{}, segments[i]);
+    else if (segments[i].nb == 32)
+      sum(std::integral_constant<int, 32>{}, segments[i]);
+    else
+      sum(std::integral_constant<int, 16>{}, segments[i]);
   }
 #pragma GCC unroll 16
   for (int r = 0; r < MR; ++r)
@@ -169,10 +173,17 @@ inline void grad_weight(const Segment* segments, size_t count, size_t padded, si
   for (size_t first = 0; first < n; first += 64) {
     const float* panel = panels + first * padded;
     switch ((std::min<size_t>(64, n - first) + 15) / 16) {
-      case 4: grad_panel<4>(segments, count, m, n, first, panel, g, add); break;
-      case 3: grad_panel<3>(segments, count, m, n, first, panel, g, add); break;
-      case 2: grad_panel<2>(segments, count, m, n, first, panel, g, add); break;
-      default: grad_panel<1>(segments, count, m, n, first, panel, g, add);
+      case 4:
+        grad_panel<4>(segments, count, m, n, first, panel, g, add);
+        break;
+      case 3:
+        grad_panel<3>(segments, count, m, n, first, panel, g, add);
+        break;
+      case 2:
+        grad_panel<2>(segments, count, m, n, first, panel, g, add);
+        break;
+      default:
+        grad_panel<1>(segments, count, m, n, first, panel, g, add);
     }
   }
 }

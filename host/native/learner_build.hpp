@@ -84,7 +84,8 @@ inline int fused_target(const Update& update, size_t k) {
     for (size_t j = k + 1; j < update.phases.size(); ++j)
       for (const Network& n : update.phases[j].program.networks) free &= n.name != t.target;
     for (size_t j = 0; j < update.targets.size(); ++j)
-      free &= update.targets[j].source != t.target && (j == i || update.targets[j].target != t.target);
+      free &=
+          update.targets[j].source != t.target && (j == i || update.targets[j].target != t.target);
     if (free) return static_cast<int>(i);
   }
   return -1;
@@ -110,9 +111,10 @@ inline std::unique_ptr<PhaseState> make_phase(const Update& update, size_t k, Ge
   s->every = phase.every;
   s->follower = fused_target(update, k);
   for (const Buffer& b : phase.program.inputs)
-    s->input_index.push_back(static_cast<size_t>(
-        std::find_if(inputs.begin(), inputs.end(), [&](const Buffer& x) { return x.name == b.name; }) -
-        inputs.begin()));
+    s->input_index.push_back(
+        static_cast<size_t>(std::find_if(inputs.begin(), inputs.end(),
+                                         [&](const Buffer& x) { return x.name == b.name; }) -
+                            inputs.begin()));
   s->columns.resize(phase.program.inputs.size());
   for (const Network& n : phase.program.networks)
     s->networks.push_back(networks[find_network(networks, n.name, "networks")].p.data());

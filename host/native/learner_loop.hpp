@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// A learner's life without Python: wait for the gate, sample, update, report the TD errors, publish.
+// A learner's life without Python: wait for the gate, sample, update, report the TD errors,
+// publish.
 //
-// Cost: an update, a sample and a priority update an iteration; memory for one batch, allocated once.
-// Limits: one loop a learner; the replay is seen through `schema`, `sample` and `update_priorities`.
-// Thread-safety: start, stop, pause, resume and run_once belong to one controlling thread; counters
-// may be read by any.
+// Cost: an update, a sample and a priority update an iteration; memory for one batch, allocated
+// once. Limits: one loop a learner; the replay is seen through `schema`, `sample` and
+// `update_priorities`. Thread-safety: start, stop, pause, resume and run_once belong to one
+// controlling thread; counters may be read by any.
 //
 //   gate.acquire_update -> replay.sample -> learner.step -> replay.update_priorities
 //         ^                                                            |
@@ -43,8 +44,8 @@ struct LoopCounters {
 template <class Replay, class Target>
 class LearnerLoop {
  public:
-  // Everything must outlive the loop; `store` may be nullptr. Throws SchemaError if the replay lacks
-  // a column that the learner reads, ConfigError for a setting out of range.
+  // Everything must outlive the loop; `store` may be nullptr. Throws SchemaError if the replay
+  // lacks a column that the learner reads, ConfigError for a setting out of range.
   LearnerLoop(Learner& learner, Replay& replay, WeightStore* store, const LoopSettings& settings)
       : learner_(learner), replay_(replay), store_(store), settings_(settings) {
     check_settings();
@@ -55,12 +56,13 @@ class LearnerLoop {
     target_.id = ids_.data();
     target_.weight = weights_.data();
     for (const Buffer& b : learner.inputs()) connect(b);
-    network_ = learner.update().policy.networks.empty() ? ""
-                                                        : learner.update().policy.networks[0].name;
+    network_ =
+        learner.update().policy.networks.empty() ? "" : learner.update().policy.networks[0].name;
     if (store_)
       learner_.with_parameters(network_, [&](const float*, size_t size) {
         if (store_->size() != size)
-          throw Error("ConfigError", "store", std::to_string(size) + " floats of `" + network_ + "`",
+          throw Error("ConfigError", "store",
+                      std::to_string(size) + " floats of `" + network_ + "`",
                       std::to_string(store_->size()));
       });
   }
@@ -172,7 +174,8 @@ class LearnerLoop {
 
  private:
   static double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
   }
 
   void check_settings() const {

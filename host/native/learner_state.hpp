@@ -46,7 +46,7 @@ struct TrainedState {
 struct alignas(64) ShareStatus {
   std::ptrdiff_t bad_row = -1;  // of the batch, whose td_error is not finite
   int bad_output = -1;
-  double squares = 0;           // of its share of the gradient
+  double squares = 0;  // of its share of the gradient
 };
 
 struct PhaseState {

@@ -31,8 +31,9 @@ inline bool loadable(const Buffer& b, Dtype dtype) {
 // Throws SchemaError if it cannot.
 inline void check_loadable(const Buffer& b, Dtype dtype) {
   if (!loadable(b, dtype))
-    throw Error("SchemaError", b.name, b.is_int ? "an integer column" : "a column other than float16",
-                dtype_name(dtype), ".astype(...) converts");
+    throw Error("SchemaError", b.name,
+                b.is_int ? "an integer column" : "a column other than float16", dtype_name(dtype),
+                ".astype(...) converts");
 }
 
 namespace loading {
@@ -68,17 +69,29 @@ template <class To>
 void load_as(Dtype dtype, const std::byte* column, size_t rows, size_t width, size_t nb,
              float* out) {
   switch (dtype) {
-    case Dtype::b8: case Dtype::u8: return convert<uint8_t, To>(column, rows, width, nb, out);
-    case Dtype::i8: return convert<int8_t, To>(column, rows, width, nb, out);
-    case Dtype::i16: return convert<int16_t, To>(column, rows, width, nb, out);
-    case Dtype::u16: return convert<uint16_t, To>(column, rows, width, nb, out);
-    case Dtype::i32: return convert<int32_t, To>(column, rows, width, nb, out);
-    case Dtype::u32: return convert<uint32_t, To>(column, rows, width, nb, out);
-    case Dtype::i64: return convert<int64_t, To>(column, rows, width, nb, out);
-    case Dtype::u64: return convert<uint64_t, To>(column, rows, width, nb, out);
-    case Dtype::f64: return convert<double, To>(column, rows, width, nb, out);
-    case Dtype::f32: return convert<float, To>(column, rows, width, nb, out);
-    case Dtype::f16: return;
+    case Dtype::b8:
+    case Dtype::u8:
+      return convert<uint8_t, To>(column, rows, width, nb, out);
+    case Dtype::i8:
+      return convert<int8_t, To>(column, rows, width, nb, out);
+    case Dtype::i16:
+      return convert<int16_t, To>(column, rows, width, nb, out);
+    case Dtype::u16:
+      return convert<uint16_t, To>(column, rows, width, nb, out);
+    case Dtype::i32:
+      return convert<int32_t, To>(column, rows, width, nb, out);
+    case Dtype::u32:
+      return convert<uint32_t, To>(column, rows, width, nb, out);
+    case Dtype::i64:
+      return convert<int64_t, To>(column, rows, width, nb, out);
+    case Dtype::u64:
+      return convert<uint64_t, To>(column, rows, width, nb, out);
+    case Dtype::f64:
+      return convert<double, To>(column, rows, width, nb, out);
+    case Dtype::f32:
+      return convert<float, To>(column, rows, width, nb, out);
+    case Dtype::f16:
+      return;
   }
 }
 

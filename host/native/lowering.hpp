@@ -38,11 +38,11 @@ struct Step {
   int network = -1;
   size_t weight = 0, fan_in = 0, fan_out = 0;
   std::ptrdiff_t bias = -1;
-  bool relu = false;     // of dense
-  int active = -1;       // of dense_grad_input: the relu output that masks it
-  size_t offset = 0;     // of sum_over_rows and param; of slice its start
-  size_t panels = 0;     // of transpose and dense_grad_weight: floats a padded row before its panels
-  bool add = false;      // of sums: the gradient's range was written before
+  bool relu = false;  // of dense
+  int active = -1;    // of dense_grad_input: the relu output that masks it
+  size_t offset = 0;  // of sum_over_rows and param; of slice its start
+  size_t panels = 0;  // of transpose and dense_grad_weight: floats a padded row before its panels
+  bool add = false;   // of sums: the gradient's range was written before
 };
 
 struct Output {
@@ -75,8 +75,7 @@ inline bool is_dense(OpKind k) {
 }
 // Kinds that move bits and so keep int32 as it is.
 inline bool moves_bits(OpKind k) {
-  return k == OpKind::kConcat || k == OpKind::kSlice || k == OpKind::kGather ||
-         k == OpKind::kWhere;
+  return k == OpKind::kConcat || k == OpKind::kSlice || k == OpKind::kGather || k == OpKind::kWhere;
 }
 
 class Lowering {
@@ -180,11 +179,12 @@ class Lowering {
     if (op.kind != OpKind::kDenseGradWeight) return;
     need(width(s, 1) == op.fan_in, "a layer input of width " + std::to_string(op.fan_in),
          width(s, 1));
-    if (op.network != program_.gradient) fail("the network `" + program_.gradient + "`", op.network);
+    if (op.network != program_.gradient)
+      fail("the network `" + program_.gradient + "`", op.network);
   }
 
   void check_count(const Step& s) const {
-    static constexpr int kCounts[] = {1, 1, 2, 1, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3,
+    static constexpr int kCounts[] = {1, 1, 2, 1, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2,  3,
                                       1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1, -1, 1};
     const int want = kCounts[static_cast<size_t>(s.kind)];
     if (want < 0) return need(!s.in.empty(), "at least one input", s.in.size());
@@ -195,13 +195,22 @@ class Lowering {
 
   size_t out_width(const Op& op, const Step& s) const {
     switch (op.kind) {
-      case OpKind::kDense: return op.fan_out;
-      case OpKind::kDenseGradInput: return op.fan_in;
-      case OpKind::kParam: return op.output->width;
-      case OpKind::kScatter: return op.output->width;
-      case OpKind::kConst: case OpKind::kGather: case OpKind::kRowMax: case OpKind::kRowArgmax:
-      case OpKind::kRowSum: return 1;
-      case OpKind::kSlice: return op.stop - op.start;
+      case OpKind::kDense:
+        return op.fan_out;
+      case OpKind::kDenseGradInput:
+        return op.fan_in;
+      case OpKind::kParam:
+        return op.output->width;
+      case OpKind::kScatter:
+        return op.output->width;
+      case OpKind::kConst:
+      case OpKind::kGather:
+      case OpKind::kRowMax:
+      case OpKind::kRowArgmax:
+      case OpKind::kRowSum:
+        return 1;
+      case OpKind::kSlice:
+        return op.stop - op.start;
       case OpKind::kConcat: {
         size_t sum = 0;
         for (size_t i = 0; i < s.in.size(); ++i) sum += width(s, i);
@@ -235,7 +244,8 @@ class Lowering {
         if (is_int(i) != expected) fail("inputs of one dtype", "float32 and int32");
     }
     if (op.output->is_int != expected)
-      fail(expected ? "an int32 output" : "a float32 output", op.output->is_int ? "int32" : "float32");
+      fail(expected ? "an int32 output" : "a float32 output",
+           op.output->is_int ? "int32" : "float32");
   }
 
   int as_float(int id) {
@@ -254,7 +264,8 @@ class Lowering {
 
   void find_outputs() {
     where_ = "outputs";
-    for (const auto& [role, buffer] : program_.outputs) plan_.outputs.push_back({role, find(buffer)});
+    for (const auto& [role, buffer] : program_.outputs)
+      plan_.outputs.push_back({role, find(buffer)});
   }
 
   void drop_dead() {
@@ -331,8 +342,10 @@ class Lowering {
       const size_t first = weight ? s.weight : s.offset;
       const size_t last = first + (weight ? s.fan_in * s.fan_out : plan_.values[s.in[0]].width);
       for (const auto& [a, b] : seen) {
-        if (a == first && b == last) s.add = true;
-        else if (a < last && first < b) plan_.clear_gradient = true;
+        if (a == first && b == last)
+          s.add = true;
+        else if (a < last && first < b)
+          plan_.clear_gradient = true;
       }
       seen.emplace_back(first, last);
     }

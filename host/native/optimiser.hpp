@@ -27,9 +27,12 @@ struct AdamStep {
   static AdamStep of(const AdamSettings& a, uint64_t t) {
     const double c1 = 1 - std::pow(a.beta1, static_cast<double>(t));
     const double c2 = 1 - std::pow(a.beta2, static_cast<double>(t));
-    return {static_cast<float>(a.beta1),     static_cast<float>(a.beta2),
-            static_cast<float>(1 - a.beta1), static_cast<float>(1 - a.beta2),
-            static_cast<float>(a.learning_rate / c1), static_cast<float>(1 / std::sqrt(c2)),
+    return {static_cast<float>(a.beta1),
+            static_cast<float>(a.beta2),
+            static_cast<float>(1 - a.beta1),
+            static_cast<float>(1 - a.beta2),
+            static_cast<float>(a.learning_rate / c1),
+            static_cast<float>(1 / std::sqrt(c2)),
             static_cast<float>(a.eps)};
   }
 };
@@ -49,8 +52,8 @@ inline float summed(const float* const* shares, size_t count, size_t i) {
 
 #ifdef COPAL_OWN_GEMM
 
-inline void adam_range(const float* const* shares, size_t count, float scale, const ReduceTarget& to,
-                       const AdamStep& k, size_t first, size_t last) {
+inline void adam_range(const float* const* shares, size_t count, float scale,
+                       const ReduceTarget& to, const AdamStep& k, size_t first, size_t last) {
   using avx512::Vec;
   auto all = [](float x) { return _mm512_set1_ps(x); };
   const Vec eps = all(k.eps), keep1 = all(k.keep1), keep2 = all(k.keep2), beta2 = all(k.beta2);
@@ -80,8 +83,8 @@ inline void adam_range(const float* const* shares, size_t count, float scale, co
 
 #else
 
-inline void adam_range(const float* const* shares, size_t count, float scale, const ReduceTarget& to,
-                       const AdamStep& k, size_t first, size_t last) {
+inline void adam_range(const float* const* shares, size_t count, float scale,
+                       const ReduceTarget& to, const AdamStep& k, size_t first, size_t last) {
   float* __restrict p = to.p;
   float* __restrict m = to.m;
   float* __restrict v = to.v;
@@ -108,7 +111,8 @@ inline void adam_range(const float* const* shares, size_t count, float scale, co
 #endif
 
 // target += tau (source - target); tau 1 copies exactly.
-inline void average_range(float* target, const float* source, float tau, size_t first, size_t last) {
+inline void average_range(float* target, const float* source, float tau, size_t first,
+                          size_t last) {
   if (tau == 1.f) {
     for (size_t i = first; i < last; ++i) target[i] = source[i];
   } else {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Runs a Program without a gradient, on any number of rows: what an actor does at every step.
 //
-// Cost: the products of n rows; up to 4 rows go one by one as dot products, more in blocks of 16, 32
-// and 64. Limits: one network. Thread-safety: any number of threads at once, scratch memory belongs
-// to the thread and grows once.
+// Cost: the products of n rows; up to 4 rows go one by one as dot products, more in blocks of 16,
+// 32 and 64. Limits: one network. Thread-safety: any number of threads at once, scratch memory
+// belongs to the thread and grows once.
 //
 //   rows [n][width] -> blocks [width][nb] -> steps -> outputs [n][width]
 #pragma once
@@ -34,7 +34,8 @@ class Policy {
   size_t size() const { return plan_.networks[0].size; }
   const std::string& network() const { return plan_.networks[0].name; }
 
-  // Runs n >= 1 rows. out[i] takes output i as [n][width], float or, for int32, int64; nullptr skips.
+  // Runs n >= 1 rows. out[i] takes output i as [n][width], float or, for int32, int64; nullptr
+  // skips.
   void act(const float* weights, const ColumnView* columns, size_t n, void* const* out) const {
     thread_local Aligned<float> scratch;
     if (scratch.size() < plan_.temporary) scratch = Aligned<float>(plan_.temporary);

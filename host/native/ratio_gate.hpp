@@ -106,14 +106,10 @@ class RatioGate {
   }
 
   // Refuses further steps; the learner finishes the updates that are due and then gets false.
-  void drain() {
-    set(draining_);
-  }
+  void drain() { set(draining_); }
 
   // Wakes everybody with false, now and ever after.
-  void close() {
-    set(closed_);
-  }
+  void close() { set(closed_); }
   bool closed() const {
     std::lock_guard lock(mutex_);
     return closed_;

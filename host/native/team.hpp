@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Runs independent pieces of work on a fixed set of threads, the caller being one of them.
 //
-// Cost: a few atomic operations a piece; nothing with one thread. Limits: at most 65,535 pieces, which
-// must not throw. Thread-safety: one `for_each` at a time.
+// Cost: a few atomic operations a piece; nothing with one thread. Limits: at most 65,535 pieces,
+// which must not throw. Thread-safety: one `for_each` at a time.
 //
 //   ticket  | epoch | lo | hi |      the caller claims piece lo from the front, workers hi - 1 from
 //                                    the back, so a piece mostly meets the caches of its last time
 //
-// Pieces are claimed, not dealt out: while the system keeps a worker from its core the caller goes on
-// alone. A waiter spins for some tens of microseconds, since the others are usually that close, then
-// sleeps in the kernel.
+// Pieces are claimed, not dealt out: while the system keeps a worker from its core the caller goes
+// on alone. A waiter spins for some tens of microseconds, since the others are usually that close,
+// then sleeps in the kernel.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -18,15 +18,9 @@
 #include <type_traits>
 #include <vector>
 
-namespace copal {
+#include "lock.hpp"
 
-inline void cpu_relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
+namespace copal {
 
 // Waits until `x` differs from `old`, and returns what it became.
 template <class T>

@@ -45,8 +45,8 @@ inline const float* float_vector(nb::handle h, const char* field, size_t size) {
 }
 
 inline nb::object new_array(const std::vector<npy_intp>& shape, int type) {
-  PyObject* o = PyArray_SimpleNew(static_cast<int>(shape.size()),
-                                  const_cast<npy_intp*>(shape.data()), type);
+  PyObject* o =
+      PyArray_SimpleNew(static_cast<int>(shape.size()), const_cast<npy_intp*>(shape.data()), type);
   if (!o) throw nb::python_error();
   return nb::steal(o);
 }

@@ -45,21 +45,30 @@ inline Op op(nb::handle d) {
   if (!output.is_none()) o.output = buffer(output);
   nb::object a = item(d, "attrs");
   switch (o.kind) {
-    case OpKind::kDense: case OpKind::kDenseGradInput: case OpKind::kDenseGradWeight:
+    case OpKind::kDense:
+    case OpKind::kDenseGradInput:
+    case OpKind::kDenseGradWeight:
       o.network = get<std::string>(a, "network");
       o.weight = get<size_t>(a, "weight");
       o.bias = get<std::ptrdiff_t>(a, "bias");
       o.fan_in = get<size_t>(a, "fan_in");
       o.fan_out = get<size_t>(a, "fan_out");
       break;
-    case OpKind::kParam: o.network = get<std::string>(a, "network"); [[fallthrough]];
-    case OpKind::kSumOverRows: o.offset = get<size_t>(a, "offset"); break;
-    case OpKind::kConst: o.value = static_cast<float>(get<double>(a, "value")); break;
+    case OpKind::kParam:
+      o.network = get<std::string>(a, "network");
+      [[fallthrough]];
+    case OpKind::kSumOverRows:
+      o.offset = get<size_t>(a, "offset");
+      break;
+    case OpKind::kConst:
+      o.value = static_cast<float>(get<double>(a, "value"));
+      break;
     case OpKind::kSlice:
       o.start = get<size_t>(a, "start");
       o.stop = get<size_t>(a, "stop");
       break;
-    default: break;
+    default:
+      break;
   }
   return o;
 }
@@ -101,29 +110,39 @@ inline Update update(nb::handle d) {
 
 inline Dtype dtype_of(PyArrayObject* a, const std::string& name) {
   switch (PyArray_TYPE(a)) {
-    case NPY_BOOL: return Dtype::b8;
-    case NPY_FLOAT32: return Dtype::f32;
-    case NPY_FLOAT64: return Dtype::f64;
-    default: break;
+    case NPY_BOOL:
+      return Dtype::b8;
+    case NPY_FLOAT32:
+      return Dtype::f32;
+    case NPY_FLOAT64:
+      return Dtype::f64;
+    default:
+      break;
   }
   if (PyTypeNum_ISINTEGER(PyArray_TYPE(a))) {
     const bool is_signed = PyTypeNum_ISSIGNED(PyArray_TYPE(a));
     switch (PyArray_ITEMSIZE(a)) {
-      case 1: return is_signed ? Dtype::i8 : Dtype::u8;
-      case 2: return is_signed ? Dtype::i16 : Dtype::u16;
-      case 4: return is_signed ? Dtype::i32 : Dtype::u32;
-      case 8: return is_signed ? Dtype::i64 : Dtype::u64;
-      default: break;
+      case 1:
+        return is_signed ? Dtype::i8 : Dtype::u8;
+      case 2:
+        return is_signed ? Dtype::i16 : Dtype::u16;
+      case 4:
+        return is_signed ? Dtype::i32 : Dtype::u32;
+      case 8:
+        return is_signed ? Dtype::i64 : Dtype::u64;
+      default:
+        break;
     }
   }
   throw Error("SchemaError", name, "a bool, integer, float32 or float64 array",
               type_text(reinterpret_cast<PyObject*>(a)), ".astype(...) converts");
 }
 
-// A view of column `b` with n rows of b.width values; `keep` holds a contiguous copy if one is needed.
+// A view of column `b` with n rows of b.width values; `keep` holds a contiguous copy if one is
+// needed.
 inline ColumnView column(nb::handle h, const Buffer& b, size_t n, nb::object& keep) {
-  const std::string expected = "an array [" + std::to_string(n) +
-                               (b.width > 1 ? ", " + std::to_string(b.width) : "") + "]";
+  const std::string expected =
+      "an array [" + std::to_string(n) + (b.width > 1 ? ", " + std::to_string(b.width) : "") + "]";
   if (!PyArray_Check(h.ptr())) throw Error("SchemaError", b.name, expected, type_text(h));
   auto* a = reinterpret_cast<PyArrayObject*>(h.ptr());
   if (PyArray_NDIM(a) < 1 || static_cast<size_t>(PyArray_DIM(a, 0)) != n ||

@@ -34,8 +34,7 @@ static void bind_gate(nb::module_& m) {
            "Gives back n acquired steps that were not taken.")
       .def("inserted", &RatioGate::inserted, nb::arg("n"),
            "Reports that n acquired steps are in the replay.")
-      .def("acquire_update", &RatioGate::acquire_update,
-           nb::call_guard<nb::gil_scoped_release>(),
+      .def("acquire_update", &RatioGate::acquire_update, nb::call_guard<nb::gil_scoped_release>(),
            "Waits until the next update is due; False once closed or drained.")
       .def("complete_update", &RatioGate::complete_update, "Reports that the update is done.")
       .def("updates_due", &RatioGate::updates_due, "Updates that may be run now.")
@@ -161,18 +160,19 @@ static void bind_learner_class(nb::module_& m) {
   nb::class_<Learner>(m, "Learner", "Runs an Update on batches; see host/native/learner.hpp.")
       .def(
           "__init__",
-          [](Learner* self, nb::handle update, size_t batch_size, size_t learners,
-             size_t threads, const std::string& gemm) {
+          [](Learner* self, nb::handle update, size_t batch_size, size_t learners, size_t threads,
+             const std::string& gemm) {
             new (self) Learner(from_python::update(update), batch_size, learners,
                                threads ? threads : learners, gemm);
           },
-          nb::arg("update"), nb::arg("batch_size"), nb::arg("learners") = 1,
-          nb::arg("threads") = 0, nb::arg("gemm") = "auto",
+          nb::arg("update"), nb::arg("batch_size"), nb::arg("learners") = 1, nb::arg("threads") = 0,
+          nb::arg("gemm") = "auto",
           "`update`: json.loads(Update.to_json()); threads 0: as many as learners.")
       .def("step", &step, nb::arg("batch"), "One update; returns the TD errors, float32 [B].")
       .def("gradient", &gradient, nb::arg("batch"),
            "(averaged gradient of the first phase, TD errors, mean loss); changes nothing.")
-      .def("metrics", &metrics, "Means over the last batch of the Program's outputs, and grad_norm.")
+      .def("metrics", &metrics,
+           "Means over the last batch of the Program's outputs, and grad_norm.")
       .def("networks", &network_sizes, "Name to number of floats.")
       .def("trained", &Learner::trained, "Names of the networks that have an optimiser state.")
       .def("parameters", &get_parameters, nb::arg("network"), "A copy, float32 [size].")
@@ -252,9 +252,9 @@ static nb::object act(const Policy& p, nb::handle source, nb::handle obs) {
   for (size_t i = 0; i < p.outputs().size(); ++i) {
     const Value& v = p.output(i);
     const bool flat = v.width == 1 && v.is_int;
-    nb::object array = flat ? new_array({dim(call.rows)}, NPY_INT64)
-                            : new_array({dim(call.rows), dim(v.width)},
-                                        v.is_int ? NPY_INT64 : NPY_FLOAT32);
+    nb::object array =
+        flat ? new_array({dim(call.rows)}, NPY_INT64)
+             : new_array({dim(call.rows), dim(v.width)}, v.is_int ? NPY_INT64 : NPY_FLOAT32);
     out[i] = array_data<void>(array);
     result[p.outputs()[i].role.c_str()] = array;
   }

@@ -13,3 +13,4 @@ namespace nb = nanobind;
 
 void bind_replay(nb::module_& m);
 void bind_learner(nb::module_& m);
+void bind_learner_loop(nb::module_& m);

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// Python face of LearnerLoop over the replay buffer.
+#include "../learner_loop.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include "../replay.hpp"
+#include "module.hpp"
+
+using namespace copal;
+
+using Loop = LearnerLoop<Replay, SampleTarget>;
+
+static nb::dict counters(const Loop& loop) {
+  const LoopCounters c = loop.counters();
+  nb::dict d;
+  d["updates"] = c.updates;
+  d["stale"] = c.stale;
+  d["published"] = c.published;
+  d["sample_s"] = c.sample_s;
+  d["step_s"] = c.step_s;
+  d["priority_s"] = c.priority_s;
+  d["publish_s"] = c.publish_s;
+  d["wait_s"] = c.wait_s;
+  return d;
+}
+
+void bind_learner_loop(nb::module_& m) {
+  using Release = nb::call_guard<nb::gil_scoped_release>;
+  nb::class_<Loop>(
+      m, "LearnerLoop",
+      "Trains in a thread of its own, without Python; see host/native/learner_loop.hpp.")
+      .def(
+          "__init__",
+          [](Loop* self, Learner& learner, Replay& replay, WeightStore* store, double beta_start,
+             double beta_end, uint64_t beta_updates, uint64_t publish_interval) {
+            new (self) Loop(learner, replay, store,
+                            {beta_start, beta_end, beta_updates, publish_interval});
+          },
+          nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(),
+          nb::arg("learner"), nb::arg("replay"), nb::arg("store").none() = nb::none(),
+          nb::arg("beta_start") = 0.4, nb::arg("beta_end") = 1.0, nb::arg("beta_updates") = 1,
+          nb::arg("publish_interval") = 1)
+      .def("start", &Loop::start, nb::arg("gate"), nb::keep_alive<1, 2>(),
+           "Starts the thread: an update whenever the gate lets it.")
+      .def("stop", &Loop::stop, Release(), "Ends after the update under way.")
+      .def("pause", &Loop::pause, Release(), "Returns between two updates; nothing changes then.")
+      .def("resume", &Loop::resume, Release())
+      .def("join", &Loop::join, nb::arg("timeout_s"), Release(),
+           "Waits for the end (gate closed or drained, or failure); False after the timeout.")
+      .def("run_once", &Loop::run_once, Release(),
+           "One update on the calling thread, without the gate; the loop must not run.")
+      .def("publish", &Loop::publish, Release(), "Publishes the acting network now.")
+      .def("raise_if_failed", &Loop::raise_if_failed, "Raises what ended the loop, if anything.")
+      .def("counters", &counters, "Updates, stale priorities, snapshots, and seconds by stage.")
+      .def_prop_ro("running", &Loop::running)
+      .def_prop_ro("beta", &Loop::beta, "Importance exponent of the next update.");
+}
