@@ -20,9 +20,18 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "file.hpp"
+#include "lock.hpp"
+#include "n_step.hpp"
+#include "pages.hpp"
+#include "random.hpp"
+#include "row_store.hpp"
 #include "schema.hpp"
+#include "sum_tree.hpp"
 
 namespace copal {
 
@@ -63,11 +72,10 @@ class Replay {
  public:
   // Throws ConfigError or SchemaError, std::bad_alloc.
   Replay(Schema schema, const ReplayConfig& config);
-  ~Replay();
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
 
-  // Takes n rows and sets `ids` to those of the rows that were written now. Throws before it changes
+  // Takes n rows and appends to `ids` those of the rows that were written now. Throws before it changes
   // anything: SchemaError (n), PriorityError.
   void add(size_t n, const RowSource& rows, std::vector<uint64_t>& ids);
 
@@ -90,9 +98,94 @@ class Replay {
   double total_priority() const;
   ReplayStats stats() const;
 
+  // A column of every slot, in place: first item, and bytes from one row to the next. Null if the
+  // column is not stored.
+  std::pair<const std::byte*, size_t> column_memory(size_t column) const;
+  const float* leaves() const { return tree_->leaves(); }
+
+  // Writes `meta` and the whole state, into `path` at once or not at all. Inserters and updaters wait,
+  // samplers do not. Throws CheckpointError.
+  void save(const std::string& path, const std::string& meta);
+  // The text given to `save`. Throws CheckpointError.
+  static std::string read_meta(const std::string& path);
+  // Takes over the state of a buffer with the same schema and configuration; nobody else may use
+  // this one meanwhile, and after CheckpointError it is of no use.
+  void load(const std::string& path);
+
  private:
-  Schema schema_;
-  ReplayConfig config_;
+  // A run of ids whose slots are being written: their leaves are zero, nobody draws them.
+  struct Run {
+    uint64_t first;
+    size_t n;
+  };
+  struct Draw;  // what a draw leaves behind, see replay_sample.hpp
+
+  // ---- replay_add.hpp
+  void check_rows(size_t n, const RowSource& rows);
+  void check_priorities(size_t n, const float* value, const char* field, bool allow_negative) const;
+  uint64_t count_bad(size_t n, const float* value, bool allow_negative) const;
+  float leaf_of(float raw) const;
+  uint64_t slot_of(uint64_t id) const;
+  uint64_t add_direct(size_t n, const RowSource& rows);
+  void add_staged(size_t n, const RowSource& rows, std::vector<uint64_t>& ids);
+  void write_block(RowBlock& block, std::vector<uint64_t>& ids);
+  void write_piece(const RowBlock& block, size_t from, size_t n, std::vector<uint64_t>& ids);
+  ExclusiveGuard lock_for(size_t n);
+  Run reserve(size_t n);
+  void finish(const Run& run);
+  void drop_overwritten(uint64_t slot, size_t n);
+  void publish_run(uint64_t slot, size_t n, const float* raw);
+  void publish_piece(const Run& run, const RowBlock::Meta* meta);
+  void publish_linked(const RowBlock::Meta& meta, uint64_t id);
+  void link(const Unlinked& row, uint64_t to);
+  void set_drawable(uint64_t slot, bool on);
+  bool drawable(uint64_t slot) const { return drawable_[slot / 64] >> (slot % 64) & 1; }
+  template <class F>
+  void by_run(uint64_t slot, size_t n, F&& f) const;  // f(slot, offset, rows), split where it wraps
+
+  // ---- replay_sample.hpp
+  void draw(size_t from, size_t n, const Draw& d);
+  void draw_locked(size_t from, size_t n, const Draw& d) const;
+  void copy_locked(size_t i, const Draw& d, const SampleTarget& out);
+  void redraw_torn(size_t n, const Draw& d, const SampleTarget& out);
+  [[noreturn]] void throw_empty() const;
+  bool writing(uint64_t id) const;
+
+  // ---- replay_file.hpp
+  void write_state(FileWriter& file);
+  void read_state(FileReader& file);
+
+  const Schema schema_;
+  const ReplayConfig config_;
+  const Roles roles_;
+  RowStore rows_;
+  const CounterRandom random_;
+  std::unique_ptr<PriorityTree> tree_;
+
+  alignas(64) mutable SpinSharedMutex lock_;
+  alignas(64) std::atomic<uint64_t> reserved_{0};  // written under lock_
+  std::atomic<uint64_t> draws_{0};                 // random numbers used
+  std::atomic<uint64_t> sampled_{0}, updated_{0}, stale_{0}, redrawn_{0}, clipped_{0};
+
+  // Guarded by lock_.
+  alignas(64) uint64_t head_ = 0;  // slot of the next id
+  uint64_t rows_alive_ = 0;        // rows that can be drawn
+  uint64_t inserted_ = 0;          // rows taken by `add` and written
+  std::vector<Run> writing_;
+  Pages<uint64_t> drawable_;       // a bit a slot, only where rows are linked
+  std::vector<uint64_t> slots_, scratch_;
+  std::vector<float> leaves_;
+
+  // Guarded by staging_lock_, which is taken before lock_.
+  mutable SpinSharedMutex staging_lock_;
+  NStep n_step_;
+  std::unordered_map<int64_t, Stream> streams_;
+  RowBlock block_;
+  std::atomic<uint64_t> pending_{0};  // rows taken and not yet drawable
 };
 
 }  // namespace copal
+
+#include "replay_add.hpp"
+#include "replay_file.hpp"
+#include "replay_sample.hpp"
