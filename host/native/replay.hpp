@@ -131,7 +131,8 @@ class Replay {
   void write_block(RowBlock& block, std::vector<uint64_t>& ids);
   void write_piece(const RowBlock& block, size_t from, size_t n, std::vector<uint64_t>& ids);
   ExclusiveGuard lock_for(size_t n);
-  Run reserve(size_t n);
+  Run reserve(size_t n, bool zero);
+  bool overwrites_maximum(uint64_t slot, size_t n) const;
   void finish(const Run& run);
   void drop_overwritten(uint64_t slot, size_t n);
   void publish_run(uint64_t slot, size_t n, const float* raw);

@@ -199,11 +199,12 @@ inline void Replay::drop_overwritten(uint64_t slot, size_t n) {
   });
 }
 
-// Takes n ids and makes their slots unsampleable; lock_ is held.
-inline Replay::Run Replay::reserve(size_t n) {
+// Takes n ids and, unless they are published before the lock is given back, makes their slots
+// unsampleable; lock_ is held.
+inline Replay::Run Replay::reserve(size_t n, bool zero) {
   const uint64_t first = reserved_.load(std::memory_order_relaxed), slot = head_;
   drop_overwritten(slot, n);
-  if (first + n > config_.capacity) {  // in the first lap leaves are zero
+  if (zero && first + n > config_.capacity) {  // in the first lap leaves are zero
     by_run(slot, n, [&](uint64_t s, size_t, size_t run) { tree_->fill(s, run, 0.f); });
   }
   reserved_.store(first + n, std::memory_order_relaxed);
@@ -220,6 +221,15 @@ inline void Replay::finish(const Run& run) {
     writing_.pop_back();
     return;
   }
+}
+
+// Whether the maximum of the rows that stay may be below the tree's.
+inline bool Replay::overwrites_maximum(uint64_t slot, size_t n) const {
+  bool found = false;
+  by_run(slot, n, [&](uint64_t s, size_t, size_t run) {
+    for (size_t i = 0; i < run; ++i) found |= tree_->leaves()[s + i] == tree_->maximum();
+  });
+  return found;
 }
 
 // ---- rows that are complete as they come
@@ -249,8 +259,9 @@ inline uint64_t Replay::add_direct(size_t n, const RowSource& rows) {
   };
   ExclusiveGuard guard = lock_for(n);
   const uint64_t slot = head_;
-  const Run run = reserve(n);
-  if (n * rows_.layout().stride > replay_detail::kSmallBytes) {
+  const bool small = n * rows_.layout().stride <= replay_detail::kSmallBytes;
+  const Run run = reserve(n, !small || overwrites_maximum(slot, n));
+  if (!small) {
     writing_.push_back(run);
     guard.unlock();
     copy(slot);
@@ -319,7 +330,7 @@ inline void Replay::write_piece(const RowBlock& block, size_t from, size_t n,
   const size_t stride = rows_.layout().stride;
   ExclusiveGuard guard = lock_for(n);
   const uint64_t slot = head_;
-  const Run run = reserve(n);
+  const Run run = reserve(n, true);
   writing_.push_back(run);
   guard.unlock();
   by_run(slot, n, [&](uint64_t s, size_t at, size_t rows) {

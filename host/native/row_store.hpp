@@ -76,12 +76,17 @@ class RowStore {
 
   // Packs n rows, which start at row `from` of the columns, into a run of slots.
   void write_columns(uint64_t slot, size_t n, const std::byte* const* column, size_t from) {
-    for (size_t c = 0; c < bytes_.size(); ++c) {
-      std::byte* to = row(slot) + layout_.offset[c];
-      const std::byte* source = column[c] + from * bytes_[c];
-      with_size(bytes_[c], [&](auto size) {
-        for (size_t i = 0; i < n; ++i) copy_bytes(to + i * layout_.stride, source + i * size, size);
-      });
+    for (size_t at = 0; at < n; at += kBlock) {
+      const size_t rows = std::min(kBlock, n - at);
+      for (size_t c = 0; c < bytes_.size(); ++c) {
+        std::byte* to = row(slot + at) + layout_.offset[c];
+        const std::byte* source = column[c] + (from + at) * bytes_[c];
+        with_size(bytes_[c], [&](auto size) {
+          for (size_t i = 0; i < rows; ++i) {
+            copy_bytes(to + i * layout_.stride, source + i * size, size);
+          }
+        });
+      }
     }
   }
 

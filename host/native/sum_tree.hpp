@@ -14,9 +14,12 @@
 // straddles more 64-byte lines than it must.
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "errors.hpp"
 #include "pages.hpp"
@@ -84,11 +87,15 @@ class SumTree final : public PriorityTree {
       scratch[i] = slot[i] / K;
       if (top_ >= 1) prefetch_parent(1, scratch[i]);
     }
-    size_t m = unique(n, scratch, groups_[0]);
+    if (changed_.size() < n) changed_.resize(n);
+    size_t m = unique(n, scratch, groups_[0]), changed = 0;
     for (int level = 1; level <= top_; ++level) {
+      if (level > 1) changed = repair_maxima(level, changed);
       for (size_t i = 0; i < m; ++i) {
-        recompute(level, scratch[i]);
-        scratch[i] /= K;
+        const uint64_t group = scratch[i];
+        sum_[level][group] = sum_group<K>(sums(level - 1) + group * K);
+        if (level == 1) changed += set_maximum(1, group, changed);
+        scratch[i] = group / K;
         if (level < top_) prefetch_parent(level + 1, scratch[i]);
       }
       m = unique(m, scratch, groups_[level]);
@@ -134,19 +141,40 @@ class SumTree final : public PriorityTree {
     }
   }
 
-  void recompute(int level, uint64_t group) {
-    const float* s = sums(level - 1) + group * K;
-    const float* m = maxima(level - 1) + group * K;
-    sum_[level][group] = sum_group<K>(s);
-    max_[level][group] = max_group<K>(m);
+  // Recomputes a group's maximum. If it changed, its parent is noted as entry `at` of `changed_`.
+  bool set_maximum(int level, uint64_t group, size_t at) {
+    const float m = max_group<K>(maxima(level - 1) + group * K);
+    const bool changes = m != max_[level][group];
+    max_[level][group] = m;
+    changed_[at] = group / K;
+    return changes;
+  }
+  // Maxima above the leaves rarely change, so they go by their own list.
+  size_t repair_maxima(int level, size_t n) {
+    size_t changed = 0;
+    for (size_t i = 0; i < n; ++i) changed += set_maximum(level, changed_[i], changed);
+    return changed;
   }
   void recompute_range(uint64_t low, uint64_t high) {
+    bool maxima_changed = true;
     for (int level = 1; level <= top_; ++level) {
-      for (uint64_t group = low; group <= high; ++group) recompute(level, group);
+      bool changes = false;
+      for (uint64_t group = low; group <= high; ++group) {
+        sum_[level][group] = sum_group<K>(sums(level - 1) + group * K);
+        if (!maxima_changed) continue;
+        const float m = max_group<K>(maxima(level - 1) + group * K);
+        changes |= m != max_[level][group];
+        max_[level][group] = m;
+      }
+      maxima_changed = changes;
       low /= K;
       high /= K;
     }
     set_root();
+  }
+  void prefetch_parent(int level, uint64_t i) const {
+    __builtin_prefetch(sum_[level].data() + i, 1);
+    if (level == 1) __builtin_prefetch(max_[1].data() + i, 1);
   }
   void set_root() {
     const float* top = sums(top_);
@@ -154,11 +182,6 @@ class SumTree final : public PriorityTree {
     for (int i = 0; i < K; ++i) total_ += static_cast<double>(top[i]);
     maximum_ = max_group<K>(maxima(top_));
   }
-  void prefetch_parent(int level, uint64_t i) const {
-    __builtin_prefetch(sum_[level].data() + i, 1);
-    __builtin_prefetch(max_[level].data() + i, 1);
-  }
-
   // Groups to recompute, each once and ascending where a bitmap is cheap; else only neighbouring
   // repeats are dropped, since recomputing twice does no harm.
   size_t unique(size_t n, uint64_t* list, size_t groups) {
@@ -190,6 +213,7 @@ class SumTree final : public PriorityTree {
   size_t groups_[kMaxLevels] = {};
   Pages<float> sum_[kMaxLevels], max_[kMaxLevels];
   Pages<uint64_t> bitmap_;
+  std::vector<uint64_t> changed_ = {0};  // groups below which a maximum changed
 };
 
 inline std::unique_ptr<PriorityTree> make_tree(unsigned fanout, uint64_t capacity) {

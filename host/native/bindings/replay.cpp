@@ -7,6 +7,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
+
 #include "batch.hpp"
 #include "call.hpp"
 #include "columns.hpp"
@@ -53,6 +55,12 @@ class BoundReplay : public Replay {
     return places;
   }
 
+  // Layout of a batch; that of the last size is remembered.
+  const std::shared_ptr<const BatchLayout>& layout(size_t rows) {
+    if (!layout_ || layout_->rows != rows) layout_ = std::make_shared<BatchLayout>(schema(), rows);
+    return layout_;
+  }
+
   std::vector<ColumnReader> readers;
   std::vector<nb::object> names;  // of the columns, then `stream` and `priority`
 
@@ -79,6 +87,7 @@ class BoundReplay : public Replay {
 
   nb::object last_keywords_;
   std::shared_ptr<const std::vector<size_t>> places_;
+  std::shared_ptr<const BatchLayout> layout_;
 };
 
 BoundReplay& self_of(PyObject* self) {
@@ -244,10 +253,10 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObje
     if (beta == -1 && PyErr_Occurred()) throw nb::python_error();
     nb::object out = given[2] && given[2] != Py_None
                          ? nb::borrow(given[2])
-                         : nb::cast(new Batch(r.schema(), n), nb::rv_policy::take_ownership);
+                         : nb::cast(new Batch(r.layout(n)), nb::rv_policy::take_ownership);
     Batch* batch = nullptr;
     if (!nb::try_cast(out, batch) || static_cast<Py_ssize_t>(batch->rows()) != n ||
-        (given[2] && !batch->fits(r.schema()))) {
+        (given[2] && !batch->fits(r.layout(n)))) {
       throw copal::Error("SchemaError", "out",
                          "a batch of " + std::to_string(n) + " rows with this buffer's columns",
                          batch ? "another one" : Py_TYPE(out.ptr())->tp_name,
