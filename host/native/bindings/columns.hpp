@@ -133,7 +133,8 @@ class ColumnReader {
       nb::object there = cast(a);
       PyObject* equal = PyObject_RichCompare(made, there.ptr(), Py_EQ);
       if (!equal) throw nb::python_error();
-      if (!nb::cast<bool>(nb::module_::import_("numpy").attr("all")(nb::steal(equal)))) {
+      nb::object all = nb::module_::import_("numpy").attr("all")(nb::steal(equal));
+      if (!PyObject_IsTrue(all.ptr())) {
         fail(std::string("values that fit ") + copal::dtype_name(dtype_), text_of(nb::str(array).ptr()), "");
       }
     }
