@@ -71,7 +71,7 @@ def plain_gradient(
 def test_gradient_equals_autograd(name: str, loss: str, data: st.DataObject) -> None:
     """Gradient and TD errors of the Program, for random sizes, parameters and batches."""
     width = data.draw(st.integers(1, 9), "observation")
-    actions = data.draw(st.integers(2, 6), "actions")
+    actions = data.draw(st.integers(1, 6), "actions")
     hidden = tuple(data.draw(st.lists(st.integers(1, 20), max_size=3), "hidden"))
     rows = data.draw(st.integers(1, 40), "rows")
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1), "seed"))

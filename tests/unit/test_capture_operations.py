@@ -281,6 +281,21 @@ def test_parameters_outside_dense_layers(rng: np.random.Generator) -> None:
     assert {"param", "sum_over_rows"} <= {op.kind for op in program.ops}
 
 
+def test_unused_parameter_has_no_gradient() -> None:
+    """Its part of the flat gradient stays zero; no operation is spent on it."""
+
+    def loss(nets: Any, b: Any) -> Any:
+        rows = b.reward * nets.wide(torch.cat([b.obs, b.side], 1)).squeeze(1)
+        return rows, rows
+
+    modules = networks()
+    program = capture(loss, modules, INPUTS, gradient="q", name="case")
+    columns = batch(np.random.default_rng(1))
+    result = run(program, {n: flatten_module(m) for n, m in modules.items()}, columns)
+    assert result.gradient is not None
+    assert not result.gradient.any()
+
+
 def test_weight_stored_as_in_out(rng: np.random.Generator) -> None:
     """`x @ weight` without a transposition."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# ruff: noqa: ARG005  every case takes the network's output and the batch
+# ruff: noqa: ARG004, ARG005  every case takes the network's output and the batch
 """What cannot be captured is refused, with the ATen operation and the line it came from."""
 
 from __future__ import annotations

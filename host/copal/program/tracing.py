@@ -34,9 +34,9 @@ def trace(
     """
     try:
         with fx_traceback.preserve_node_meta():
-            graph: fx.GraphModule = make_fx(functionalize(function), decomposition_table=_decompositions())(
-                *tensors
-            )
+            graph: fx.GraphModule = make_fx(
+                functionalize(function), decomposition_table=_decompositions()
+            )(*tensors)
             return graph
     except RuntimeError as error:
         refusal = _refusal(error)
