@@ -357,6 +357,19 @@ def test_mean_loss_equals_loss_of_rows(rng: np.random.Generator) -> None:
     assert of_sum == of_rows
 
 
+@pytest.mark.parametrize("loss", [F.mse_loss, F.smooth_l1_loss, F.huber_loss])
+def test_loss_function_with_its_default_mean(
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], rng: np.random.Generator
+) -> None:
+    """PyTorch's losses without `reduction="none"`, as most users write them."""
+
+    def mean(nets: Any, b: Any) -> Any:
+        q = nets.q(b.obs)[:, 0]
+        return loss(q, b.reward), q - b.reward
+
+    assert_captured(rng, mean)
+
+
 def test_mean_over_rows_and_columns(rng: np.random.Generator) -> None:
     """`mse_loss` with its default reduction over [B, 3]."""
 
