@@ -131,6 +131,4 @@ def make(
     """
     if isinstance(learner, CpuLearner):
         return NativeLoop(learner, replay, gate, store, beta)
-    return HostLoop(
-        learner, replay, gate, store, acting=acting, batch_size=batch_size, beta=beta
-    )
+    return HostLoop(learner, replay, gate, store, acting=acting, batch_size=batch_size, beta=beta)
