@@ -10,10 +10,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from copal.replay import LinearSchedule, PrioritizedReplay, UniformReplay
-
-__all__ = ["LinearSchedule", "PrioritizedReplay", "UniformReplay"]
-
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
