@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ BATCH_SIZES = (1, 2, 15, 16, 17, 63, 64, 65, 100, 256, 300)
 def network(name: str, sizes: Sequence[int]) -> Network:
     """A multilayer perceptron, each layer [out, in] then its bias."""
     layers, at = [], 0
-    for fan_in, fan_out in zip(sizes, sizes[1:], strict=False):
+    for fan_in, fan_out in pairwise(sizes):
         layers.append(Dense(at, at + fan_in * fan_out, fan_in, fan_out))
         at += fan_in * fan_out + fan_out
     return Network(name, at, tuple(layers))

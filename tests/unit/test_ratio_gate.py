@@ -156,7 +156,7 @@ def test_setting_out_of_range(arguments):
 
 
 def test_more_steps_than_slack_are_refused_before_they_deadlock():
-    """n has to fit the slack; reporting more than was reserved is an error too."""
+    """An n has to fit the slack; reporting more than was reserved is an error too."""
     gate = native.RatioGate(1, 100, 4)
     for n in (0, 5):
         with pytest.raises(ConfigError, match="n"):
