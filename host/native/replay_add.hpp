@@ -18,7 +18,7 @@ namespace copal {
 
 namespace replay_detail {
 
-inline constexpr size_t kSmallBytes = 1024;   // rows copied under the lock
+inline constexpr size_t kSmallBytes = 1024;  // rows copied under the lock
 inline constexpr float kLargestLeaf = 0x1p96f;
 
 inline std::string number(double v) {
@@ -27,7 +27,8 @@ inline std::string number(double v) {
   return text;
 }
 
-inline void check_range(const char* field, double v, double low, double high, const char* expected) {
+inline void check_range(const char* field, double v, double low, double high,
+                        const char* expected) {
   if (!(v >= low && v <= high)) throw Error("ConfigError", field, expected, number(v));
 }
 
@@ -132,7 +133,8 @@ inline uint64_t Replay::count_bad(size_t n, const float* value, bool allow_negat
 
 inline void Replay::check_priorities(size_t n, const float* value, const char* field,
                                      bool allow_negative) const {
-  if (config_.clip_bad || count_bad(n, value, allow_negative) == 0) [[likely]] return;
+  if (config_.clip_bad || count_bad(n, value, allow_negative) == 0) [[likely]]
+    return;
   for (size_t i = 0; i < n; ++i) {
     if (count_bad(1, value + i, allow_negative) == 0) continue;
     throw Error("PriorityError", field,
@@ -371,8 +373,9 @@ inline void Replay::add_staged(size_t n, const RowSource& rows, std::vector<uint
 
 inline void Replay::check_rows(size_t n, const RowSource& rows) {
   if (n < 1 || n > config_.capacity) {
-    throw Error("SchemaError", "add", "1 to capacity = " + std::to_string(config_.capacity) + " rows",
-                std::to_string(n), "add the rows in several calls");
+    throw Error("SchemaError", "add",
+                "1 to capacity = " + std::to_string(config_.capacity) + " rows", std::to_string(n),
+                "add the rows in several calls");
   }
   for (size_t i = 0; i < (rows.stream ? n : 1); ++i) {
     const int64_t stream = rows.stream ? rows.stream[i] : rows.one_stream;

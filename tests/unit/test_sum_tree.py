@@ -14,7 +14,9 @@ from replay_native import FANOUTS, Tree, build, isa_flags, load, power
 
 
 @pytest.fixture(scope="module", params=sorted(isa_flags()))
-def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+def library(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ctypes.CDLL:
     target = tmp_path_factory.mktemp("tree") / "tree.so"
     flags = isa_flags()[request.param]
     return load(build("sum_tree_api.cpp", target, "-O1", "-shared", "-fPIC", *flags))

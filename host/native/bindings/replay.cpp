@@ -114,14 +114,17 @@ nb::object numbers(PyObject* o, int type, const char* field, size_t n, bool scal
     throw copal::Error("SchemaError", field, PyTypeNum_ISFLOAT(type) ? "numbers" : "integers",
                        dtype_text(a));
   }
-  const bool shape_ok = scalar ? PyArray_NDIM(a) == 0
-                               : PyArray_NDIM(a) == 1 && static_cast<size_t>(PyArray_DIM(a, 0)) == n;
+  const bool shape_ok = scalar
+                            ? PyArray_NDIM(a) == 0
+                            : PyArray_NDIM(a) == 1 && static_cast<size_t>(PyArray_DIM(a, 0)) == n;
   if (!shape_ok) {
-    throw copal::Error("SchemaError", field, scalar ? "one value" : "shape (" + std::to_string(n) + ",)",
+    throw copal::Error("SchemaError", field,
+                       scalar ? "one value" : "shape (" + std::to_string(n) + ",)",
                        "shape " + shape_text(PyArray_DIMS(a), PyArray_NDIM(a)));
   }
-  PyObject* cast = PyArray_FromArray(a, PyArray_DescrFromType(type),
-                                     NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED | NPY_ARRAY_FORCECAST);
+  PyObject* cast =
+      PyArray_FromArray(a, PyArray_DescrFromType(type),
+                        NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED | NPY_ARRAY_FORCECAST);
   if (!cast) throw nb::python_error();
   return nb::steal(cast);
 }
@@ -180,8 +183,9 @@ void read_extras(PyObject* stream, PyObject* priority, size_t n, bool batch, cop
     rows.one_stream = PyLong_AsLongLong(stream);
     if (PyErr_Occurred()) throw nb::python_error();
   } else if (stream) {
-    keep.stream = numbers(stream, NPY_INT64, "stream", n, !batch || !PyArray_Check(stream) ||
-                          PyArray_NDIM(reinterpret_cast<PyArrayObject*>(stream)) == 0);
+    keep.stream = numbers(stream, NPY_INT64, "stream", n,
+                          !batch || !PyArray_Check(stream) ||
+                              PyArray_NDIM(reinterpret_cast<PyArrayObject*>(stream)) == 0);
     auto* a = reinterpret_cast<PyArrayObject*>(keep.stream.ptr());
     const auto* data = static_cast<const int64_t*>(PyArray_DATA(a));
     if (PyArray_NDIM(a) == 0) {
@@ -201,8 +205,8 @@ PyObject* add(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject*
   try {
     BoundReplay& r = self_of(self);
     if (count != 0) {
-      throw copal::Error("SchemaError", "add", "columns by name", std::to_string(count) + " unnamed",
-                         "write add(obs=..., ...)");
+      throw copal::Error("SchemaError", "add", "columns by name",
+                         std::to_string(count) + " unnamed", "write add(obs=..., ...)");
     }
     AddCall call;
     call.values.resize(r.readers.size());
@@ -326,7 +330,8 @@ copal::Schema schema_of(const std::vector<ColumnSpec>& columns) {
     size_t d = 0;
     while (d < std::size(copal::kDtypes) && dtype != copal::kDtypes[d].name) ++d;
     if (d == std::size(copal::kDtypes)) {
-      throw copal::Error("SchemaError", name, "a bool, integer or float dtype of at most 8 bytes", dtype);
+      throw copal::Error("SchemaError", name, "a bool, integer or float dtype of at most 8 bytes",
+                         dtype);
     }
     made.emplace_back(name, static_cast<copal::Dtype>(d), shape);
   }
@@ -340,13 +345,14 @@ nb::object read_only_view(PyObject* owner, const copal::Column& c, const std::by
   npy_intp step = static_cast<npy_intp>(copal::dtype_bytes(c.dtype));
   for (size_t i = c.shape.size(); i > 0; --i) strides[i] = step, step *= dims[i];
   strides[0] = static_cast<npy_intp>(stride);
-  PyObject* a = PyArray_New(&PyArray_Type, static_cast<int>(dims.size()), dims.data(),
-                            numpy_type(c.dtype), strides.data(), const_cast<std::byte*>(data), 0,
-                            NPY_ARRAY_ALIGNED, nullptr);
+  PyObject* a =
+      PyArray_New(&PyArray_Type, static_cast<int>(dims.size()), dims.data(), numpy_type(c.dtype),
+                  strides.data(), const_cast<std::byte*>(data), 0, NPY_ARRAY_ALIGNED, nullptr);
   if (!a) throw nb::python_error();
   nb::object view = nb::steal(a);
   Py_INCREF(owner);
-  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(a), owner) < 0) throw nb::python_error();
+  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(a), owner) < 0)
+    throw nb::python_error();
   return view;
 }
 
@@ -361,7 +367,8 @@ nb::object column_view(nb::handle_t<BoundReplay> self, const std::string& name) 
     throw copal::Error("SchemaError", name, "a stored column", "one that is shared with `obs`",
                        "sample it, or build the buffer with share_next_obs=False");
   }
-  return read_only_view(self.ptr(), r.schema()[i], data, stride, std::min(r.reserved(), r.capacity()));
+  return read_only_view(self.ptr(), r.schema()[i], data, stride,
+                        std::min(r.reserved(), r.capacity()));
 }
 
 nb::object leaves_view(nb::handle_t<BoundReplay> self) {
@@ -418,9 +425,9 @@ void bind_replay(nb::module_& m) {
   nb::class_<BoundReplay, Replay>(m, "Replay", nb::type_slots(kSlots))
       .def(
           "__init__",
-          [](BoundReplay* self, const std::vector<ColumnSpec>& columns, uint64_t capacity, double alpha,
-             double eps, unsigned fanout, unsigned n_step, double gamma, bool share_next_obs,
-             bool clip_bad, uint64_t seed) {
+          [](BoundReplay* self, const std::vector<ColumnSpec>& columns, uint64_t capacity,
+             double alpha, double eps, unsigned fanout, unsigned n_step, double gamma,
+             bool share_next_obs, bool clip_bad, uint64_t seed) {
             new (self) BoundReplay(schema_of(columns), {capacity, alpha, eps, fanout, n_step, gamma,
                                                         share_next_obs, clip_bad, seed});
           },

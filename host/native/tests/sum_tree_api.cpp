@@ -23,7 +23,8 @@ void tree_fill(PriorityTree* t, uint64_t first, uint64_t n, float priority) {
   t->fill(first, n, priority);
 }
 void tree_rebuild(PriorityTree* t) { t->rebuild(); }
-void tree_descend(const PriorityTree* t, uint64_t n, double* mass, uint64_t* slot, float* priority) {
+void tree_descend(const PriorityTree* t, uint64_t n, double* mass, uint64_t* slot,
+                  float* priority) {
   t->descend(n, mass, slot, priority);
 }
 double tree_total(const PriorityTree* t) { return t->total(); }
