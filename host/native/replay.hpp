@@ -30,23 +30,12 @@
 #include "n_step.hpp"
 #include "pages.hpp"
 #include "random.hpp"
+#include "replay_config.hpp"
 #include "row_store.hpp"
 #include "schema.hpp"
 #include "sum_tree.hpp"
 
 namespace copal {
-
-struct ReplayConfig {
-  uint64_t capacity = 0;        // rows
-  double alpha = 0.6;           // exponent of priorities; 0 draws uniformly
-  double eps = 1e-6;            // added to |TD| before the exponent
-  unsigned fanout = 16;         // children a node
-  unsigned n_step = 1;          // rewards summed into one row
-  double gamma = 0.99;          // discount a step
-  bool share_next_obs = false;  // take next_obs from a later row
-  bool clip_bad = false;        // clip NaN, infinite and negative priorities instead of throwing
-  uint64_t seed = 0;
-};
 
 // Where `add` reads n rows: one pointer a column in schema order, rows behind one another.
 struct RowSource {

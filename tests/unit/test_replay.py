@@ -34,7 +34,7 @@ COLUMNS = {
 
 
 def rows(n: int, first: int = 0) -> dict[str, np.ndarray]:
-    """n rows, all values of which tell the row's number."""
+    """Rows all values of which tell the row's number."""
     number = np.arange(first, first + n)
     return {
         "obs": np.repeat(number[:, None], 3, 1).astype(np.float32),
@@ -231,7 +231,8 @@ BAD_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "n_step 0": ({"n_step": 0}, "n_step"),
     "seed below 0": ({"seed": -1}, "seed"),
     "on_bad": ({"on_bad": "ignore"}, "on_bad"),
-    "sharing in too small a ring": ({"capacity": 3, "n_step": 3, "share_next_obs": True}, "capacity"),
+    "sharing in too small a ring": (
+        {"capacity": 3, "n_step": 3, "share_next_obs": True}, "capacity"),
 }  # fmt: skip
 
 

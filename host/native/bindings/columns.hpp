@@ -174,3 +174,45 @@ class ColumnReader {
   int type_;
   std::vector<npy_intp> dims_;
 };
+
+// A contiguous array of `type` with n values. Values are cast as `casting` of the array API would
+// within a kind; throws SchemaError.
+inline nb::object numbers(PyObject* o, int type, const char* field, size_t n, bool scalar) {
+  PyObject* made = PyArray_FromAny(o, nullptr, 0, 0, 0, nullptr);
+  if (!made) {
+    nb::python_error e;
+    throw copal::Error("SchemaError", field, "numbers", e.what());
+  }
+  nb::object any = nb::steal(made);
+  auto* a = reinterpret_cast<PyArrayObject*>(made);
+  const bool integers = PyTypeNum_ISINTEGER(PyArray_TYPE(a)) && !PyTypeNum_ISBOOL(PyArray_TYPE(a));
+  if (!integers && !(PyTypeNum_ISFLOAT(type) && PyTypeNum_ISFLOAT(PyArray_TYPE(a)))) {
+    throw copal::Error("SchemaError", field, PyTypeNum_ISFLOAT(type) ? "numbers" : "integers",
+                       dtype_text(a));
+  }
+  const bool shape_ok = scalar
+                            ? PyArray_NDIM(a) == 0
+                            : PyArray_NDIM(a) == 1 && static_cast<size_t>(PyArray_DIM(a, 0)) == n;
+  if (!shape_ok) {
+    throw copal::Error("SchemaError", field,
+                       scalar ? "one value" : "shape (" + std::to_string(n) + ",)",
+                       "shape " + shape_text(PyArray_DIMS(a), PyArray_NDIM(a)));
+  }
+  PyObject* cast =
+      PyArray_FromArray(a, PyArray_DescrFromType(type),
+                        NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED | NPY_ARRAY_FORCECAST);
+  if (!cast) throw nb::python_error();
+  return nb::steal(cast);
+}
+
+// The data of an array that is already as wanted, else of a converted copy kept in `owner`.
+template <class T>
+const T* data_of(PyObject* o, int type, const char* field, size_t n, nb::object& owner) {
+  auto* a = reinterpret_cast<PyArrayObject*>(o);
+  if (!PyArray_Check(o) || !same_type(PyArray_TYPE(a), type) || PyArray_NDIM(a) != 1 ||
+      static_cast<size_t>(PyArray_DIM(a, 0)) != n || !PyArray_ISCARRAY_RO(a)) [[unlikely]] {
+    owner = numbers(o, type, field, n, false);
+    a = reinterpret_cast<PyArrayObject*>(owner.ptr());
+  }
+  return static_cast<const T*>(PyArray_DATA(a));
+}

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "batch.hpp"
+#include "bound_replay.hpp"
 #include "call.hpp"
 #include "columns.hpp"
 
@@ -19,77 +20,6 @@ using copal::Replay;
 
 constexpr size_t kKeepGilRows = 8;  // a shorter call ends before another thread could use the GIL
 
-// A Replay with what its Python calls need to know about the columns.
-class BoundReplay : public Replay {
- public:
-  BoundReplay(copal::Schema schema, const copal::ReplayConfig& config)
-      : Replay(std::move(schema), config) {
-    for (const copal::Column& c : this->schema()) {
-      readers.emplace_back(c);
-      names.push_back(nb::steal(PyUnicode_InternFromString(c.name.c_str())));
-    }
-    names.push_back(nb::steal(PyUnicode_InternFromString("stream")));
-    names.push_back(nb::steal(PyUnicode_InternFromString("priority")));
-  }
-
-  size_t stream_place() const { return readers.size(); }
-  size_t priority_place() const { return readers.size() + 1; }
-
-  // Place of each keyword: a column, the stream or the priority. A call site passes the same tuple
-  // every time, so the last one is remembered.
-  std::shared_ptr<const std::vector<size_t>> places(PyObject* keywords) {
-    if (keywords && keywords == last_keywords_.ptr()) return places_;
-    auto places = std::make_shared<std::vector<size_t>>();
-    std::vector<bool> given(names.size());
-    const Py_ssize_t n = keywords ? PyTuple_GET_SIZE(keywords) : 0;
-    for (Py_ssize_t k = 0; k < n; ++k) {
-      places->push_back(place(PyTuple_GET_ITEM(keywords, k)));
-      given[places->back()] = true;
-    }
-    for (size_t i = 0; i < readers.size(); ++i) {
-      if (given[i]) continue;
-      throw copal::Error("SchemaError", schema()[i].name, "a value for every column", "none",
-                         "pass `" + schema()[i].name + "=`");
-    }
-    if (keywords) last_keywords_ = nb::borrow(keywords), places_ = places;
-    return places;
-  }
-
-  // Layout of a batch; that of the last size is remembered.
-  const std::shared_ptr<const BatchLayout>& layout(size_t rows) {
-    if (!layout_ || layout_->rows != rows) layout_ = std::make_shared<BatchLayout>(schema(), rows);
-    return layout_;
-  }
-
-  std::vector<ColumnReader> readers;
-  std::vector<nb::object> names;  // of the columns, then `stream` and `priority`
-
- private:
-  size_t place(PyObject* name) const {
-    for (size_t i = 0; i < names.size(); ++i) {
-      if (names[i].ptr() == name) return i;
-    }
-    for (size_t i = 0; i < names.size(); ++i) {
-      if (PyUnicode_Compare(names[i].ptr(), name) == 0) return i;
-    }
-    nb::list known;
-    std::string all;
-    for (size_t i = 0; i < readers.size(); ++i) {
-      known.append(names[i]);
-      all += (i ? ", " : "") + schema()[i].name;
-    }
-    nb::object near = nb::module_::import_("difflib").attr("get_close_matches")(
-        nb::borrow(name), known, nb::arg("n") = 1, nb::arg("cutoff") = 0.5);
-    std::string hint = "pass only columns of the schema, `stream` and `priority`";
-    if (nb::len(near)) hint = "did you mean `" + text_of(nb::object(near[0]).ptr()) + "`?";
-    throw copal::Error("SchemaError", text_of(name), "one of " + all, "an unknown column", hint);
-  }
-
-  nb::object last_keywords_;
-  std::shared_ptr<const std::vector<size_t>> places_;
-  std::shared_ptr<const BatchLayout> layout_;
-};
-
 BoundReplay& self_of(PyObject* self) {
   if (!nb::inst_ready(self)) {
     throw copal::Error("ConfigError", "replay", "a constructed buffer",
@@ -97,48 +27,6 @@ BoundReplay& self_of(PyObject* self) {
                        "call super().__init__(...) in the subclass");
   }
   return *nb::inst_ptr<BoundReplay>(self);
-}
-
-// A contiguous array of `type` with n values. Values are cast as `casting` of the array API would
-// within a kind; throws SchemaError.
-nb::object numbers(PyObject* o, int type, const char* field, size_t n, bool scalar) {
-  PyObject* made = PyArray_FromAny(o, nullptr, 0, 0, 0, nullptr);
-  if (!made) {
-    nb::python_error e;
-    throw copal::Error("SchemaError", field, "numbers", e.what());
-  }
-  nb::object any = nb::steal(made);
-  auto* a = reinterpret_cast<PyArrayObject*>(made);
-  const bool integers = PyTypeNum_ISINTEGER(PyArray_TYPE(a)) && !PyTypeNum_ISBOOL(PyArray_TYPE(a));
-  if (!integers && !(PyTypeNum_ISFLOAT(type) && PyTypeNum_ISFLOAT(PyArray_TYPE(a)))) {
-    throw copal::Error("SchemaError", field, PyTypeNum_ISFLOAT(type) ? "numbers" : "integers",
-                       dtype_text(a));
-  }
-  const bool shape_ok = scalar
-                            ? PyArray_NDIM(a) == 0
-                            : PyArray_NDIM(a) == 1 && static_cast<size_t>(PyArray_DIM(a, 0)) == n;
-  if (!shape_ok) {
-    throw copal::Error("SchemaError", field,
-                       scalar ? "one value" : "shape (" + std::to_string(n) + ",)",
-                       "shape " + shape_text(PyArray_DIMS(a), PyArray_NDIM(a)));
-  }
-  PyObject* cast =
-      PyArray_FromArray(a, PyArray_DescrFromType(type),
-                        NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED | NPY_ARRAY_FORCECAST);
-  if (!cast) throw nb::python_error();
-  return nb::steal(cast);
-}
-
-// The data of an array that is already as wanted, else of a converted copy kept in `owner`.
-template <class T>
-const T* data_of(PyObject* o, int type, const char* field, size_t n, nb::object& owner) {
-  auto* a = reinterpret_cast<PyArrayObject*>(o);
-  if (!PyArray_Check(o) || !same_type(PyArray_TYPE(a), type) || PyArray_NDIM(a) != 1 ||
-      static_cast<size_t>(PyArray_DIM(a, 0)) != n || !PyArray_ISCARRAY_RO(a)) [[unlikely]] {
-    owner = numbers(o, type, field, n, false);
-    a = reinterpret_cast<PyArrayObject*>(owner.ptr());
-  }
-  return static_cast<const T*>(PyArray_DATA(a));
 }
 
 PyObject* ids_array(const std::vector<uint64_t>& ids) {

@@ -2,7 +2,7 @@
 // Stress test of the replay buffer: inserters, samplers and updaters on rows that check themselves.
 //
 //   g++ -std=c++20 -O2 -Ihost/native host/native/tests/replay_stress.cpp -pthread -o replay_stress
-//   ./replay_stress [seconds a case]
+//   ./replay_stress [seconds]
 //   ./replay_stress rate CAPACITY INSERTERS SAMPLERS BATCH SECONDS     throughput of one load
 //
 // Every value of a row is a function of one number, so a torn row shows. After the threads have
@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -253,7 +255,7 @@ int rate(char** argument) {
 
 int main(int count, char** argument) {
   if (count == 7 && std::strcmp(argument[1], "rate") == 0) return rate(argument + 2);
-  const double seconds = count > 1 ? std::atof(argument[1]) : 0.5;
+  const double seconds = (count > 1 ? std::atof(argument[1]) : 5) / std::size(kCases);
   bool right = true;
   for (const Case& c : kCases) right &= run(c, seconds);
   return right ? 0 : 1;
