@@ -91,10 +91,9 @@ class RowStore {
       for (size_t c = 0; c < bytes_.size(); ++c) {
         std::byte* to = row(slot + at) + layout_.offset[c];
         const std::byte* source = column[c] + (from + at) * bytes_[c];
-        with_size(bytes_[c], [&](auto size) {
-          for (size_t i = 0; i < rows; ++i) {
-            copy_bytes(to + i * layout_.stride, source + i * size, size);
-          }
+        // By value: a byte written might else be a part of what is captured.
+        with_size(bytes_[c], [to, source, rows, stride = layout_.stride](auto size) {
+          for (size_t i = 0; i < rows; ++i) copy_bytes(to + i * stride, source + i * size, size);
         });
       }
     }
@@ -150,9 +149,8 @@ class RowStore {
   void copy_field(size_t n, const uint64_t* slot, size_t offset, size_t bytes,
                   std::byte* to) const {
     const std::byte* from = data_.data() + offset;
-    with_size(bytes, [&](auto size) {
-      for (size_t i = 0; i < n; ++i)
-        copy_bytes(to + i * size, from + slot[i] * layout_.stride, size);
+    with_size(bytes, [n, slot, from, to, stride = layout_.stride](auto size) {
+      for (size_t i = 0; i < n; ++i) copy_bytes(to + i * size, from + slot[i] * stride, size);
     });
   }
 
