@@ -94,7 +94,7 @@ class Tree:
 
 
 def load(path: Path) -> ctypes.CDLL:
-    """Opens a build of `sum_tree_api.cpp`."""
+    """Opens a build of `ctypes/sum_tree.cpp`."""
     lib = ctypes.CDLL(str(path))
     lib.tree_new.restype = ctypes.c_void_p
     lib.tree_total.restype = ctypes.c_double

@@ -34,7 +34,7 @@ COLUMNS = {
 
 
 def rows(n: int, first: int = 0) -> dict[str, np.ndarray]:
-    """n rows, all values of which tell the row's number."""
+    """Rows all values of which tell the row's number."""
     number = np.arange(first, first + n)
     return {
         "obs": np.repeat(number[:, None], 3, 1).astype(np.float32),
@@ -231,7 +231,8 @@ BAD_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "n_step 0": ({"n_step": 0}, "n_step"),
     "seed below 0": ({"seed": -1}, "seed"),
     "on_bad": ({"on_bad": "ignore"}, "on_bad"),
-    "sharing in too small a ring": ({"capacity": 3, "n_step": 3, "share_next_obs": True}, "capacity"),
+    "sharing in too small a ring": (
+        {"capacity": 3, "n_step": 3, "share_next_obs": True}, "capacity"),
 }  # fmt: skip
 
 
@@ -280,9 +281,7 @@ def test_n_step_needs_its_columns(missing: str) -> None:
 def test_sharing_needs_equal_observations() -> None:
     """`obs` and `next_obs` must have the same shape to share memory."""
     with pytest.raises(SchemaError, match="next_obs"):
-        PrioritizedReplay(
-            10, {**COLUMNS, "next_obs": ((4,), "float32")}, share_next_obs=True
-        )
+        PrioritizedReplay(10, {**COLUMNS, "next_obs": ((4,), "float32")}, share_next_obs=True)
 
 
 def test_empty_buffer_cannot_be_sampled() -> None:
@@ -294,7 +293,9 @@ def test_empty_buffer_cannot_be_sampled() -> None:
 def test_pending_rows_are_named_when_sampling_too_early() -> None:
     """With n-step returns the first rows are not complete yet; the hint says so."""
     r = replay(n_step=3)
-    r.add(obs=[0, 0, 0], action=0, reward=0.0, next_obs=[0, 0, 0], terminated=False, truncated=False)
+    r.add(
+        obs=[0, 0, 0], action=0, reward=0.0, next_obs=[0, 0, 0], terminated=False, truncated=False
+    )
     with pytest.raises(EmptyReplayError, match="end_episode"):
         r.sample(1)
     assert len(r) == 0

@@ -198,7 +198,9 @@ def test_saving_while_others_work_is_consistent(tmp_path: Path) -> None:
     assert not failures
     for k in range(10):
         loaded: Any = PrioritizedReplay.load(tmp_path / f"{k}")
-        assert loaded.total_priority == pytest.approx(loaded._leaves().astype(float).sum(), rel=1e-5)
+        assert loaded.total_priority == pytest.approx(
+            loaded._leaves().astype(float).sum(), rel=1e-5
+        )
         if len(loaded):
             batch = loaded.sample(200)
             np.testing.assert_array_equal(batch["obs"][:, 0], batch["action"])

@@ -96,9 +96,7 @@ def batches(g: np.random.Generator, made: list[tuple[int, Step]]) -> Iterator[tu
         if len(part) == 1:
             yield part[0]
         else:
-            columns = {
-                k: np.array([step[k] for _, step in part], COLUMNS[k][1]) for k in COLUMNS
-            }
+            columns = {k: np.array([step[k] for _, step in part], COLUMNS[k][1]) for k in COLUMNS}
             yield np.array([s for s, _ in part]), columns
 
 

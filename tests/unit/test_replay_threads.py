@@ -28,7 +28,7 @@ def test_native_stress(tmp_path: Path) -> None:
     """Inserters, samplers and updaters in C++ on small rings, rows of 80 bytes to 56 kilobytes."""
     program = build("replay_stress.cpp", tmp_path / "stress", "-O2")
     done = subprocess.run(
-        [str(program), "0.3"], capture_output=True, text=True, check=False, timeout=120
+        [str(program), "3"], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" ok") == 10
@@ -69,7 +69,7 @@ def run_all(*work: Callable[[], None]) -> None:
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("n", [1, 12])
 def test_python_threads(share: bool, n: int) -> None:
-    """add, sample and update from four threads; calls short enough to keep the GIL, and long ones."""
+    """Four threads; calls short enough to keep the GIL, and long ones."""
     r = PrioritizedReplay(300, COLUMNS, share_next_obs=share, seed=1)
     r.add(**rows(200, 0), stream=9)
     calls = 2000 // n

@@ -14,10 +14,12 @@ from replay_native import FANOUTS, Tree, build, isa_flags, load, power
 
 
 @pytest.fixture(scope="module", params=sorted(isa_flags()))
-def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+def library(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ctypes.CDLL:
     target = tmp_path_factory.mktemp("tree") / "tree.so"
     flags = isa_flags()[request.param]
-    return load(build("sum_tree_api.cpp", target, "-O1", "-shared", "-fPIC", *flags))
+    return load(build("ctypes/sum_tree.cpp", target, "-O1", "-shared", "-fPIC", *flags))
 
 
 def capacities(fanout: int) -> list[int]:
@@ -35,7 +37,7 @@ def trees(draw: st.DrawFn) -> tuple[int, int, np.random.Generator]:
 
 
 def priorities(g: np.random.Generator, n: int, zeros: float, decades: float) -> np.ndarray:
-    """n priorities >= 0 over some decades, a share of them zero, but never all."""
+    """Priorities >= 0 over some decades, a share of them zero, but never all."""
     p = 10 ** g.uniform(-decades / 2, decades / 2, n) * (g.random(n) >= zeros)
     p[g.integers(n)] = 1.0
     return p.astype(np.float32)

@@ -2,16 +2,18 @@
 // Stress test of the replay buffer: inserters, samplers and updaters on rows that check themselves.
 //
 //   g++ -std=c++20 -O2 -Ihost/native host/native/tests/replay_stress.cpp -pthread -o replay_stress
-//   ./replay_stress [seconds a case]
+//   ./replay_stress [seconds]
 //   ./replay_stress rate CAPACITY INSERTERS SAMPLERS BATCH SECONDS     throughput of one load
 //
-// Every value of a row is a function of one number, so a torn row shows. After the threads have ended
-// the tree's root must equal the sum of its leaves. Exit status 1 if anything is wrong.
+// Every value of a row is a function of one number, so a torn row shows. After the threads have
+// ended the tree's root must equal the sum of its leaves. Exit status 1 if anything is wrong.
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -46,7 +48,13 @@ struct Result {
 // Arrays of the columns of n rows.
 struct Rows {
   Rows(size_t n, size_t width)
-      : width(width), obs(n * width), next(n * width), reward(n), action(n), terminated(n), truncated(n) {}
+      : width(width),
+        obs(n * width),
+        next(n * width),
+        reward(n),
+        action(n),
+        terminated(n),
+        truncated(n) {}
 
   std::vector<std::byte*> columns() {
     const auto p = [](auto& v) { return reinterpret_cast<std::byte*>(v.data()); };
@@ -55,7 +63,8 @@ struct Rows {
   // Row i is step v + i of an endless stream, with an episode's end now and then.
   void fill(uint64_t v, size_t n) {
     for (size_t i = 0; i < n; ++i) {
-      const float now = static_cast<float>((v + i) & 0xfffff), later = static_cast<float>((v + i + 1) & 0xfffff);
+      const float now = static_cast<float>((v + i) & 0xfffff),
+                  later = static_cast<float>((v + i + 1) & 0xfffff);
       std::fill_n(&obs[i * width], width, now);
       std::fill_n(&next[i * width], width, later);
       action[i] = static_cast<int64_t>(now);
@@ -68,7 +77,8 @@ struct Rows {
   bool whole(size_t i, unsigned n_step, bool checks_next) const {
     const float now = obs[i * width], later = next[i * width];
     bool ok = action[i] == static_cast<int64_t>(now);
-    for (size_t j = 0; j < width; ++j) ok &= obs[i * width + j] == now && next[i * width + j] == later;
+    for (size_t j = 0; j < width; ++j)
+      ok &= obs[i * width + j] == now && next[i * width + j] == later;
     const uint64_t steps = (static_cast<uint64_t>(later) - static_cast<uint64_t>(now)) & 0xfffff;
     if (checks_next) ok &= steps >= 1 && steps <= n_step;
     return ok && (n_step > 1 || reward[i] == now);
@@ -105,7 +115,8 @@ double cpu_seconds() {
 #endif
 }
 
-void insert(Replay& replay, const Case& c, int stream, const std::atomic<bool>& stop, Result& result) {
+void insert(Replay& replay, const Case& c, int stream, const std::atomic<bool>& stop,
+            Result& result) {
   Rows rows(c.rows, c.width);
   const std::vector<std::byte*> columns = rows.columns();
   RowSource source;
@@ -120,7 +131,8 @@ void insert(Replay& replay, const Case& c, int stream, const std::atomic<bool>& 
   }
 }
 
-void sample(Replay& replay, const Case& c, int seed, const std::atomic<bool>& stop, Result& result) {
+void sample(Replay& replay, const Case& c, int seed, const std::atomic<bool>& stop,
+            Result& result) {
   Rows rows(c.batch, c.width);
   std::vector<uint64_t> id(c.batch);
   std::vector<float> weight(c.batch), discount(c.batch), td(c.batch);
@@ -133,7 +145,8 @@ void sample(Replay& replay, const Case& c, int seed, const std::atomic<bool>& st
       td[i] = 0.01f + static_cast<float>(mix(round * 977 + i + seed) >> 44) * 1e-6f;
     }
     result.torn.fetch_add(torn, std::memory_order_relaxed);
-    result.stale.fetch_add(replay.update_priorities(c.batch, id.data(), td.data()), std::memory_order_relaxed);
+    result.stale.fetch_add(replay.update_priorities(c.batch, id.data(), td.data()),
+                           std::memory_order_relaxed);
     result.sampled.fetch_add(c.batch, std::memory_order_relaxed);
   }
 }
@@ -193,12 +206,14 @@ bool run(const Case& c, double seconds) {
   Result r;
   load(replay, c, seconds, r);
   const ReplayStats s = replay.stats();
-  const bool right = r.torn == 0 && root_is_sum(replay) && r.sampled > 0 && (c.inserters == 0 || r.inserted > 0);
-  std::printf("%-28s inserted %9llu sampled %9llu torn %llu redrawn %llu stale %llu cores %.2f %s\n",
-              c.name, static_cast<unsigned long long>(r.inserted.load()),
-              static_cast<unsigned long long>(r.sampled.load()),
-              static_cast<unsigned long long>(r.torn.load()), static_cast<unsigned long long>(s.redrawn),
-              static_cast<unsigned long long>(s.stale_updates), r.cores, right ? "ok" : "WRONG");
+  const bool right =
+      r.torn == 0 && root_is_sum(replay) && r.sampled > 0 && (c.inserters == 0 || r.inserted > 0);
+  std::printf(
+      "%-28s inserted %9llu sampled %9llu torn %llu redrawn %llu stale %llu cores %.2f %s\n",
+      c.name, static_cast<unsigned long long>(r.inserted.load()),
+      static_cast<unsigned long long>(r.sampled.load()),
+      static_cast<unsigned long long>(r.torn.load()), static_cast<unsigned long long>(s.redrawn),
+      static_cast<unsigned long long>(s.stale_updates), r.cores, right ? "ok" : "WRONG");
   return right;
 }
 
@@ -216,15 +231,23 @@ constexpr Case kCases[] = {
 };
 
 int rate(char** argument) {
-  const Case c{"rate", std::strtoull(argument[0], nullptr, 10), 8, std::atoi(argument[1]), std::atoi(argument[2]),
-               std::strtoull(argument[3], nullptr, 10), 64, 1, false};
+  const Case c{"rate",
+               std::strtoull(argument[0], nullptr, 10),
+               8,
+               std::atoi(argument[1]),
+               std::atoi(argument[2]),
+               std::strtoull(argument[3], nullptr, 10),
+               64,
+               1,
+               false};
   Replay replay(make_schema(c.width), config_of(c));
   prefill(replay, c, c.capacity);
   Result r;
   load(replay, c, std::atof(argument[4]), r);
-  std::printf("{\"sampled_per_s\": %.0f, \"inserted_per_s\": %.0f, \"torn\": %llu, \"cores\": %.3f}\n",
-              static_cast<double>(r.sampled) / r.seconds, static_cast<double>(r.inserted) / r.seconds,
-              static_cast<unsigned long long>(r.torn.load()), r.cores);
+  std::printf(
+      "{\"sampled_per_s\": %.0f, \"inserted_per_s\": %.0f, \"torn\": %llu, \"cores\": %.3f}\n",
+      static_cast<double>(r.sampled) / r.seconds, static_cast<double>(r.inserted) / r.seconds,
+      static_cast<unsigned long long>(r.torn.load()), r.cores);
   return r.torn != 0;
 }
 
@@ -232,7 +255,7 @@ int rate(char** argument) {
 
 int main(int count, char** argument) {
   if (count == 7 && std::strcmp(argument[1], "rate") == 0) return rate(argument + 2);
-  const double seconds = count > 1 ? std::atof(argument[1]) : 0.5;
+  const double seconds = (count > 1 ? std::atof(argument[1]) : 5) / std::size(kCases);
   bool right = true;
   for (const Case& c : kCases) right &= run(c, seconds);
   return right ? 0 : 1;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // C functions around the priority tree, so that property tests can drive it from Python by ctypes:
 //
-//   g++ -std=c++20 -O2 -shared -fPIC -Ihost/native host/native/tests/sum_tree_api.cpp -o tree.so
+//   g++ -std=c++20 -O2 -shared -fPIC -Ihost/native host/native/tests/ctypes/sum_tree.cpp -o tree.so
+#include "sum_tree.hpp"
+
 #include <vector>
 
 #include "power.hpp"
-#include "sum_tree.hpp"
 
 using copal::PriorityTree;
 
@@ -23,7 +24,8 @@ void tree_fill(PriorityTree* t, uint64_t first, uint64_t n, float priority) {
   t->fill(first, n, priority);
 }
 void tree_rebuild(PriorityTree* t) { t->rebuild(); }
-void tree_descend(const PriorityTree* t, uint64_t n, double* mass, uint64_t* slot, float* priority) {
+void tree_descend(const PriorityTree* t, uint64_t n, double* mass, uint64_t* slot,
+                  float* priority) {
   t->descend(n, mass, slot, priority);
 }
 double tree_total(const PriorityTree* t) { return t->total(); }
