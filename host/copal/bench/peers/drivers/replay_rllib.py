@@ -85,7 +85,7 @@ class Rllib(replay.ReplayPeer):
         return self.buffer.sample(num_items=n, n_step=1, gamma=0.99, beta=replay.BETA)
 
     def _td_errors(self, n: int) -> NDArray[np.float64]:
-        # In float32 the sums of its tree round so far that a draw can end at an empty leaf.
+        # Float32 here would make every sum in its tree a float32 sum.
         return replay.td_errors(self.generator, n).astype(np.float64)
 
     def calls_together(self, op: str, n: int) -> int:
@@ -101,12 +101,18 @@ class Rllib(replay.ReplayPeer):
         return lambda _: self._sample(n)
 
     def update(self, n: int) -> Callable[[int], object]:
-        places = [(slots.tolist(), td.astype(np.float64)) for slots, td in self.places(n)]
+        occupied = self.rows - EPISODE_STEPS
+        places = [
+            (self.generator.integers(0, occupied, n).tolist(), self._td_errors(n))
+            for _ in range(replay.PREPARED)
+        ]
 
         def call(i: int) -> None:
-            slots, td = places[i % replay.PREPARED]
+            rows, td = places[i % replay.PREPARED]
             # What `sample` leaves behind: the buffer takes no slots, it updates those drawn last.
-            self.buffer._last_sampled_indices = list(slots)  # noqa: SLF001
+            # A slot that holds no row would be accepted, and break a later draw.
+            table = self.buffer._indices  # noqa: SLF001
+            self.buffer._last_sampled_indices = [table[row][2] for row in rows]  # noqa: SLF001
             self.buffer.update_priorities(td)
 
         return call
