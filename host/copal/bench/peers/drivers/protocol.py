@@ -16,21 +16,21 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from typing import Any
 
 Reply = Callable[[dict[str, Any]], None]
 
 
-def pin(cpu: int | None) -> None:
-    """Keeps this process on one processor, where the system can.
+def pin(cpus: Sequence[int]) -> None:
+    """Keeps this process on some processors, where the system can.
 
     Args:
-        cpu: Processor number as the system counts them; None leaves the process free.
+        cpus: Processor numbers as the system counts them; none at all leaves the process free.
     """
-    if cpu is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {cpu})
+    if cpus and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cpus)
 
 
 def versions(*distributions: str) -> dict[str, str]:

@@ -168,11 +168,11 @@ def run(peer: Callable[[int], ReplayPeer], arguments: list[str], reply: Reply) -
     """
     parser = argparse.ArgumentParser(description="insert, sample and update one replay buffer")
     parser.add_argument("--rows", type=int, required=True, help="capacity, filled before timing")
-    parser.add_argument("--cpu", type=int, help="processor to stay on")
+    parser.add_argument("--cpus", type=int, nargs="*", default=[], help="processors to stay on")
     parser.add_argument("--block-ms", type=float, default=60.0, help="length of one timing")
     parser.add_argument("--ops", default="", help="op:n,op:n instead of requests on stdin")
     options = parser.parse_args(arguments)
-    pin(options.cpu)
+    pin(options.cpus)
     built = peer(options.rows)
     reply({"ready": True, "versions": built.versions})
     timed: dict[tuple[str, int], Timed] = {}

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """A lean single-file DQN in the style of CleanRL: torch eager, fused Adam, a NumPy ring.
 
-Without `--solve` it answers requests for its rate; with it, it trains for `--steps` steps, keeps
-the best policy of periodic evaluations, and prints one row with that policy's fresh score.
+Without `--solve` it answers requests for its rate. With it, each request `{"op": "solve", "n": seed}`
+is a training run of at most `--steps` steps; it keeps the best policy of periodic evaluations, and
+the row tells that policy's score on fresh seeds.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import copy
 import random
 import time
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -20,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .protocol import Reply, versions
+from .protocol import Reply, requests, versions
 from .training import Clock, Settings, parser, settings
 
 EVAL_SEED, CONFIRM_SEED, FINAL_SEED = 1_000_000, 2_000_000, 3_000_000
@@ -191,9 +193,9 @@ class Best:
             self.mean_return, self.step = mean_return, step
 
 
-def solve(chosen: Settings, options: Any, reply: Reply) -> None:
-    """Trains, evaluates, and replies with one row."""
-    start_s, eval_s, first_solved = time.perf_counter(), 0.0, None
+def solve(chosen: Settings, options: Any) -> dict[str, Any]:
+    """Trains and evaluates; returns the row."""
+    start_s, eval_s = time.perf_counter(), 0.0
     run = Run(chosen)
     best = Best(run.learner.online)
     while run.steps < options.steps:
@@ -211,24 +213,20 @@ def solve(chosen: Settings, options: Any, reply: Reply) -> None:
             passed = confirmed >= options.stop_at_return
         eval_s += time.perf_counter() - began_s
         if passed:
-            first_solved = run.steps
             best.offer(online, np.inf, run.steps)
             break
     train_s = time.perf_counter() - start_s
     final = evaluate(best.network, chosen.env, options.final_eval_episodes, FINAL_SEED)
-    reply(
-        {
-            "op": "solve",
-            "seed": chosen.seed,
-            "mean_return": final,
-            "best_step": best.step,
-            "stopped_at": first_solved,
-            "env_steps": run.steps,
-            "updates": run.learner.updates,
-            "wall_s": train_s,
-            "eval_s": eval_s,
-        }
-    )
+    return {
+        "op": "solve",
+        "n": chosen.seed,
+        "mean_return": final,
+        "best_step": best.step,
+        "env_steps": run.steps,
+        "updates": run.learner.updates,
+        "wall_s": train_s,
+        "eval_s": eval_s,
+    }
 
 
 def main(arguments: list[str], reply: Reply) -> None:
@@ -241,11 +239,13 @@ def main(arguments: list[str], reply: Reply) -> None:
     top.add_argument("--final-eval-episodes", type=int, default=100)
     top.add_argument("--stop-at-return", type=float)
     options = top.parse_args(arguments)
-    chosen = settings(options)
+    chosen, found = settings(options), versions("torch", "gymnasium", "numpy")
     if options.solve:
-        solve(chosen, options, reply)
+        reply({"ready": True, "versions": found})
+        for request in requests(options.ops):
+            reply(solve(replace(chosen, seed=int(request["n"])), options))
         return
     run = Run(chosen)
-    clock = Clock(chosen.warm_steps, options.ops, versions("torch", "gymnasium", "numpy"), reply)
+    clock = Clock(chosen.warm_steps, options.ops, found, reply)
     while not clock.step(run.steps, run.learner.updates):
         run.step()
