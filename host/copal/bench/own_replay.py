@@ -45,9 +45,7 @@ class Copal(replay.ReplayPeer):
 
     def _singles(self) -> list[dict[str, Any]]:
         rows = self._rows(replay.PREPARED)
-        return [
-            {name: column[i] for name, column in rows.items()} for i in range(replay.PREPARED)
-        ]
+        return [{name: column[i] for name, column in rows.items()} for i in range(replay.PREPARED)]
 
     def insert(self, n: int) -> Callable[[int], object]:
         """Adds rows by keyword."""
@@ -64,9 +62,7 @@ class Copal(replay.ReplayPeer):
     def update(self, n: int) -> Callable[[int], object]:
         """Sets the priorities of rows that are alive."""
         newest = int(np.max(self.buffer.add(**self._rows(1))))
-        places = [
-            ((newest - slots).astype(np.uint64), td) for slots, td in self.places(n)
-        ]
+        places = [((newest - slots).astype(np.uint64), td) for slots, td in self.places(n)]
         return lambda i: self.buffer.update_priorities(*places[i % replay.PREPARED])
 
     def cycle(self, n: int) -> Callable[[int], object]:

@@ -60,4 +60,6 @@ def growth(rows: Sequence[dict[str, Any]], op: str, path: Path) -> None:
     try:
         figure.savefig(path)
     except ValueError as error:
-        raise ConfigError("plot", "an image file such as growth.svg", str(path), str(error)) from error
+        raise ConfigError(
+            "plot", "an image file such as growth.svg", str(path), str(error)
+        ) from error

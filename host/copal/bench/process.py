@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from typing_extensions import Self
+
 from copal.bench.peers import LAUNCHER, Peer, interpreter
 
 REMOVED_VARIABLES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "PYTHONPATH", "PYTHONHOME")
@@ -66,7 +68,7 @@ class Driver:
         self._errors: IO[str] | None = None
         self._reader: threading.Thread | None = None
 
-    def __enter__(self) -> Driver:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -81,7 +83,9 @@ class Driver:
         Raises:
             DriverFailedError: It cannot run here, with the reason.
         """
-        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        self._errors = tempfile.TemporaryFile(  # noqa: SIM115 - closed by `close`
+            "w+", encoding="utf-8", errors="replace"
+        )
         try:
             self._process = subprocess.Popen(
                 self._command,

@@ -151,6 +151,4 @@ def rate_slower(mine: float, base: float) -> float:
 
 def absent_rows(measured: Measured, **labels: Any) -> list[dict[str, Any]]:
     """One row for each implementation that has no figures or lost some, with the reason."""
-    return [
-        {"name": name, **labels, "absent": reason} for name, reason in measured.absent.items()
-    ]
+    return [{"name": name, **labels, "absent": reason} for name, reason in measured.absent.items()]

@@ -58,7 +58,9 @@ def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     widths = [max(len(line[i]) for line in (header, *lines)) for i in range(len(header))]
     rule = ["-" * width for width in widths]
     text = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        "| "
+        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        + " |"
         for line in (header, rule, *lines)
     ]
     return "\n".join(text)

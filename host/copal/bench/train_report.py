@@ -101,7 +101,7 @@ def _rate_rows(measured: Measured, cell: Cell) -> list[Row]:
 
 
 def solve_config(config: TrainBench) -> TrainConfig:
-    """copal's settings of a run to a score, which the torch loop repeats."""
+    """The settings of copal's run to a score, which the torch loop repeats."""
     return TrainConfig(
         env=config.env,
         steps=config.solve_steps,

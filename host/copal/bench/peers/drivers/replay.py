@@ -31,7 +31,7 @@ Columns = dict[str, NDArray[Any]]
 
 
 def transitions(generator: np.random.Generator, n: int) -> Columns:
-    """n random transitions: obs and next_obs [n, 8] float32, action [n] int64, reward [n] float32.
+    """N random transitions: obs and next_obs [n, 8] float32, action [n] int64, reward [n] float32.
 
     `done` [n] is all False: an episode's end costs some peers extra work that is not measured here.
     """
@@ -45,7 +45,7 @@ def transitions(generator: np.random.Generator, n: int) -> Columns:
 
 
 def td_errors(generator: np.random.Generator, n: int) -> NDArray[np.float32]:
-    """n priorities [n] float32 as the benchmarks use them."""
+    """N priorities [n] float32 as the benchmarks use them."""
     return np.abs(generator.standard_normal(n, dtype=np.float32)) + np.float32(1e-3)
 
 
@@ -130,9 +130,7 @@ class Timed:
     """Calls made so far."""
 
     @classmethod
-    def calibrated(
-        cls, call: Callable[[int], object], block_s: float, together: int = 1
-    ) -> Timed:
+    def calibrated(cls, call: Callable[[int], object], block_s: float, together: int = 1) -> Timed:
         """Warms the operation up and chooses how many calls fill `block_s` seconds.
 
         Args:

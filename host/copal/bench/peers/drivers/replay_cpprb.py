@@ -53,6 +53,7 @@ class Cpprb(replay.ReplayPeer):
         ]
 
     def insert(self, n: int) -> Callable[[int], object]:
+        """Adds rows by keyword."""
         if n > 1:
             many = self._rows(n)
             return lambda _: self.buffer.add(**many)
@@ -60,13 +61,16 @@ class Cpprb(replay.ReplayPeer):
         return lambda i: self.buffer.add(**singles[i % replay.PREPARED])
 
     def sample(self, n: int) -> Callable[[int], object]:
+        """Draws into new arrays; the library offers no other way."""
         return lambda _: self.buffer.sample(n, beta=replay.BETA)
 
     def update(self, n: int) -> Callable[[int], object]:
+        """Sets priorities by slot."""
         places = [(slots.astype(np.uint64), td) for slots, td in self.places(n)]
         return lambda i: self.buffer.update_priorities(*places[i % replay.PREPARED])
 
     def cycle(self, n: int) -> Callable[[int], object]:
+        """Uses the slots that came with the batch."""
         singles = self._singles()
         td = [replay.td_errors(self.generator, n) for _ in range(replay.PREPARED)]
 

@@ -89,18 +89,22 @@ class Rllib(replay.ReplayPeer):
         return replay.td_errors(self.generator, n).astype(np.float64)
 
     def calls_together(self, op: str, n: int) -> int:
+        """Whole episodes, since each new one evicts an old one."""
         if op == "insert":
             return EPISODE_STEPS // n
         return EPISODE_STEPS if op == "cycle" else 1
 
     def insert(self, n: int) -> Callable[[int], object]:
+        """Adds pieces of episodes."""
         episodes = Episodes(self.generator, n)
         return lambda i: self.buffer.add(episodes.next(i))
 
     def sample(self, n: int) -> Callable[[int], object]:
+        """Draws one-step episodes."""
         return lambda _: self._sample(n)
 
     def update(self, n: int) -> Callable[[int], object]:
+        """Sets the priorities of the rows drawn last, which here are chosen beforehand."""
         occupied = self.rows - EPISODE_STEPS
         places = [
             (self.generator.integers(0, occupied, n).tolist(), self._td_errors(n))
@@ -118,6 +122,7 @@ class Rllib(replay.ReplayPeer):
         return call
 
     def cycle(self, n: int) -> Callable[[int], object]:
+        """Adds one step, draws n, and updates those drawn."""
         episodes = Episodes(self.generator, 1)
         td = [self._td_errors(n) for _ in range(replay.PREPARED)]
 

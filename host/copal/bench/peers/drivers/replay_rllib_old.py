@@ -41,17 +41,21 @@ class RllibOld(replay.ReplayPeer):
         )
 
     def insert(self, n: int) -> Callable[[int], object]:
+        """Adds a `SampleBatch`."""
         rows = self._rows(n)
         return lambda _: self.buffer.add(rows)
 
     def sample(self, n: int) -> Callable[[int], object]:
+        """Draws a `SampleBatch`."""
         return lambda _: self.buffer.sample(n, beta=replay.BETA)
 
     def update(self, n: int) -> Callable[[int], object]:
+        """Sets priorities by slot."""
         places = self.places(n)
         return lambda i: self.buffer.update_priorities(*places[i % replay.PREPARED])
 
     def cycle(self, n: int) -> Callable[[int], object]:
+        """Uses the slots that came with the batch."""
         one = self._rows(1)
         td = [replay.td_errors(self.generator, n) for _ in range(replay.PREPARED)]
 

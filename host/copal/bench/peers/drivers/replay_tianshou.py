@@ -59,6 +59,7 @@ class Tianshou(replay.ReplayPeer):
         ]
 
     def insert(self, n: int) -> Callable[[int], object]:
+        """Adds one `Batch`, or moves a filled buffer in."""
         if n > 1:
             source = self._source(n)
             return lambda _: self.buffer.update(source)
@@ -66,13 +67,16 @@ class Tianshou(replay.ReplayPeer):
         return lambda i: self.buffer.add(singles[i % replay.PREPARED])
 
     def sample(self, n: int) -> Callable[[int], object]:
+        """Draws a `Batch`."""
         return lambda _: self.buffer.sample(n)
 
     def update(self, n: int) -> Callable[[int], object]:
+        """Sets priorities by slot."""
         places = self.places(n)
         return lambda i: self.buffer.update_weight(*places[i % replay.PREPARED])
 
     def cycle(self, n: int) -> Callable[[int], object]:
+        """Uses the slots that came with the batch."""
         singles = self._singles()
         td = [replay.td_errors(self.generator, n) for _ in range(replay.PREPARED)]
 

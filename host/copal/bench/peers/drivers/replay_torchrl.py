@@ -42,6 +42,7 @@ class Torchrl(replay.ReplayPeer):
         return [rows[i] for i in range(replay.PREPARED)]
 
     def insert(self, n: int) -> Callable[[int], object]:
+        """Adds one `TensorDict` row, or extends by many."""
         if n > 1:
             many = self._rows(n)
             return lambda _: self.buffer.extend(many)
@@ -49,17 +50,18 @@ class Torchrl(replay.ReplayPeer):
         return lambda i: self.buffer.add(singles[i % replay.PREPARED])
 
     def sample(self, n: int) -> Callable[[int], object]:
+        """Draws a `TensorDict`."""
         return lambda _: self.buffer.sample(n)
 
     def update(self, n: int) -> Callable[[int], object]:
+        """Sets priorities by slot."""
         places = [(torch.from_numpy(s), torch.from_numpy(td)) for s, td in self.places(n)]
         return lambda i: self.buffer.update_priority(*places[i % replay.PREPARED])
 
     def cycle(self, n: int) -> Callable[[int], object]:
+        """Uses the slots that came with the batch."""
         singles = self._singles()
-        td = [
-            torch.from_numpy(replay.td_errors(self.generator, n)) for _ in range(replay.PREPARED)
-        ]
+        td = [torch.from_numpy(replay.td_errors(self.generator, n)) for _ in range(replay.PREPARED)]
 
         def call(i: int) -> None:
             self.buffer.add(singles[i % replay.PREPARED])

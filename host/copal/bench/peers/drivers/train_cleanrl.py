@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """A lean single-file DQN in the style of CleanRL: torch eager, fused Adam, a NumPy ring.
 
-Without `--solve` it answers requests for its rate. With it, each request `{"op": "solve", "n": seed}`
-is a training run of at most `--steps` steps; it keeps the best policy of periodic evaluations, and
-the row tells that policy's score on fresh seeds.
+Without `--solve` it answers requests for its rate. With it, each request `{"op": "solve",
+"n": seed}` is a training run of at most `--steps` steps; it keeps the best policy of periodic
+evaluations, and the row tells that policy's score on fresh seeds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def network(inputs: int, hidden: tuple[int, ...], outputs: int) -> nn.Sequential
 
 
 class Ring:
-    """Uniform replay: obs [8], action, n-step reward, next_obs [8], discount (0 at terminations)."""
+    """Uniform replay; a row's discount is 0 where the episode terminated."""
 
     def __init__(self, capacity: int, obs_size: int) -> None:
         self.columns: tuple[NDArray[Any], ...] = (
@@ -58,7 +58,7 @@ class Ring:
         self.filled = min(self.filled + 1, self.capacity)
 
     def sample(self, n: int) -> list[Tensor]:
-        """n rows, drawn uniformly."""
+        """N rows, drawn uniformly."""
         rows = np.random.randint(0, self.filled, n)
         return [torch.from_numpy(column[rows]) for column in self.columns]
 
@@ -96,7 +96,7 @@ class Learner:
         q = self.online(obs).gather(1, action[:, None]).squeeze(1)
         loss = F.smooth_l1_loss(q, wanted)
         self.optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         if chosen.max_grad_norm is not None:
             nn.utils.clip_grad_norm_(self.online.parameters(), chosen.max_grad_norm)
         self.optimizer.step()
@@ -134,10 +134,12 @@ class Run:
         """Acts, stores what came of it, and learns when an update is due."""
         chosen = self.settings
         self.steps += 1
-        random_action = (
-            self.steps <= chosen.learning_starts or random.random() < chosen.epsilon(self.steps)
+        random_action = self.steps <= chosen.learning_starts or random.random() < chosen.epsilon(
+            self.steps
         )
-        action = int(self.env.action_space.sample() if random_action else self.learner.act(self.obs))
+        action = int(
+            self.env.action_space.sample() if random_action else self.learner.act(self.obs)
+        )
         next_obs, reward, terminated, truncated, _ = self.env.step(action)
         self.window.append((self.obs, action, float(reward)))
         if len(self.window) == chosen.n_step or terminated or truncated:

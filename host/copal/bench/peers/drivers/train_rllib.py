@@ -11,7 +11,7 @@ import logging
 import os
 from typing import Any
 
-os.environ["RAY_usage_stats_enabled"] = "0"
+os.environ["RAY_usage_stats_enabled"] = "0"  # noqa: SIM112 - Ray spells it so
 
 import ray
 import torch

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import warnings
 from typing import Any
@@ -50,9 +51,7 @@ def build(chosen: Settings) -> tuple[Any, Any]:
         n_step_return_horizon=chosen.n_step,
         target_update_freq=chosen.target_update_interval,
     )
-    replay = PrioritizedVectorReplayBuffer(
-        chosen.buffer_size, buffer_num=1, alpha=0.6, beta=0.4
-    )
+    replay = PrioritizedVectorReplayBuffer(chosen.buffer_size, buffer_num=1, alpha=0.6, beta=0.4)
     collector = Collector(algorithm, envs, replay, exploration_noise=True)
     collector.reset()
     collector.collect(n_step=chosen.learning_starts)
@@ -88,7 +87,5 @@ def main(arguments: list[str], reply: Reply) -> None:
         batch_size=chosen.batch_size,
         test_step_num_episodes=1,
     )
-    try:
+    with contextlib.suppress(StopTraining):
         algorithm.run_training(params)
-    except StopTraining:
-        pass
