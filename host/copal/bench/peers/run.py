@@ -17,8 +17,8 @@ def main() -> int:
         print(f"usage: {sys.argv[0]} DRIVER [arguments]", file=sys.stderr)
         return 2
     name, arguments = sys.argv[1], sys.argv[2:]
-    from_package = importlib.import_module("drivers.protocol")
-    status: int = from_package.serve(f"drivers.{name}", arguments)
+    protocol = importlib.import_module("drivers.protocol")
+    status: int = protocol.serve(f"drivers.{name}", arguments)
     return status
 
 
