@@ -20,6 +20,7 @@ from copal.bench.peers.drivers import protocol, replay, training
 from copal.bench.process import child_environment
 
 ROOT = Path(__file__).resolve().parents[2]
+DRIVERS = sorted((LAUNCHER.parent / "drivers").glob("*.py"))
 PEER_ROOT = ROOT / ".venv-peers"
 
 
