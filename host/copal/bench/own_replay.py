@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import copal
 from copal.bench.machine import versions
@@ -31,6 +32,7 @@ class Copal(replay.ReplayPeer):
 
     def __init__(self, rows: int) -> None:
         super().__init__(rows)
+        self._alive: list[tuple[NDArray[np.uint64], NDArray[np.uint64]]] = []
         self.buffer = copal.PrioritizedReplay(
             capacity=rows, columns=COLUMNS, alpha=replay.ALPHA, seed=0
         )
@@ -60,10 +62,21 @@ class Copal(replay.ReplayPeer):
         return lambda _: self.buffer.sample(n, beta=replay.BETA)
 
     def update(self, n: int) -> Callable[[int], object]:
-        """Sets the priorities of rows that are alive."""
-        newest = int(np.max(self.buffer.add(**self._rows(1))))
-        places = [((newest - slots).astype(np.uint64), td) for slots, td in self.places(n)]
-        return lambda i: self.buffer.update_priorities(*places[i % replay.PREPARED])
+        """Sets the priorities of rows that are alive; an outdated id would cost less."""
+        ages = self.places(n)
+        ids = [np.empty(n, np.uint64) for _ in ages]
+        self._alive += [(of, age.astype(np.uint64)) for of, (age, _) in zip(ids, ages, strict=True)]
+        self.refresh()
+        td = [td for _, td in ages]
+        return lambda i: self.buffer.update_priorities(
+            ids[i % replay.PREPARED], td[i % replay.PREPARED]
+        )
+
+    def refresh(self) -> None:
+        """Moves the ids that `update` uses to rows which are still there."""
+        newest = np.uint64(np.max(self.buffer.add(**self._rows(1))))
+        for ids, age in self._alive:
+            np.subtract(newest, age, out=ids)
 
     def cycle(self, n: int) -> Callable[[int], object]:
         """Inserts 1, draws n into one batch that is used again, and sets their priorities."""

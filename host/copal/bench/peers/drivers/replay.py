@@ -92,6 +92,10 @@ class ReplayPeer(ABC):
         del op, n
         return 1
 
+    def refresh(self) -> None:
+        """Called before each block, outside the clock: renews what later inserts outdated."""
+        return
+
     def places(self, n: int) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """Prepared pairs of n random slots and n priorities."""
         return [
@@ -176,6 +180,7 @@ def run(peer: Callable[[int], ReplayPeer], arguments: list[str], reply: Reply) -
     timed: dict[tuple[str, int], Timed] = {}
     for request in requests(options.ops):
         op, n = request["op"], request["n"]
+        built.refresh()
         if (op, n) not in timed:
             timed[op, n] = Timed.calibrated(
                 built.operation(op, n), options.block_ms * 1e-3, built.calls_together(op, n)
