@@ -11,6 +11,7 @@ CPU builds keeps the downloads small.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -56,11 +57,18 @@ def install(environment: str, root: Path) -> str | None:
 
 def _fill(folder: Path, python: Path, requirements: Path) -> str | None:
     command = [str(python), "-m", "pip", "install", "--requirement", str(requirements)]
+    # The versions copal is built with are not those that a peer wants.
+    environment = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
     try:
         venv.create(folder, with_pip=True, symlinks=sys.platform != "win32")
         with (folder / LOG_FILE).open("w", encoding="utf-8") as log:
             subprocess.run(
-                command, check=True, stdout=log, stderr=subprocess.STDOUT, timeout=PIP_TIMEOUT_S
+                command,
+                check=True,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                timeout=PIP_TIMEOUT_S,
             )
     except subprocess.TimeoutExpired:
         return f"pip took longer than {PIP_TIMEOUT_S} s"
