@@ -24,7 +24,7 @@ REMOVED_VARIABLES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "PYTHONPATH", "PYT
 """They would make NumPy choose other kernels than its own choice, or mix two environments."""
 
 
-CLOSE_S = 10
+CLOSE_S = 30
 """Seconds that a process gets to end by itself."""
 
 

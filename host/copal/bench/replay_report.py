@@ -102,8 +102,8 @@ def _rows(measured: Measured, asked: list[Cell], size: int) -> list[Row]:
 def _thread_rows(config: ReplayBench) -> list[Row]:
     """Rows of native threads on one buffer, from the module that can start them."""
     try:
-        module = importlib.import_module("copal.bench.replay")
-    except ImportError as error:
+        module: Any = importlib.import_module("copal.bench.replay")
+        rows: list[Row] = module.thread_rows(config.threads)
+    except (ImportError, AttributeError) as error:
         return [{"name": f"{BASELINE}-threads", "absent": str(error)}]
-    rows: list[Row] = module.thread_rows(threads=config.threads)
     return rows
