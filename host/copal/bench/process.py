@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -140,13 +139,18 @@ class Driver:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            if self._reader is not None:
-                self._reader.join()
-            if process.stdout is not None:
-                process.stdout.close()
+            self._end_reader(process)
         if self._errors is not None:
             self._errors.close()
             self._errors = None
+
+    def _end_reader(self, process: subprocess.Popen[str]) -> None:
+        """Waits for the reading thread, unless a grandchild still holds the pipe open."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.join(CLOSE_S)
+        if process.stdout is not None and (reader is None or not reader.is_alive()):
+            process.stdout.close()
 
     def _read(self, stream: IO[str]) -> None:
         for line in stream:
@@ -154,9 +158,8 @@ class Driver:
         self._lines.put(None)
 
     def _reply(self, timeout_s: float, what: str) -> dict[str, Any]:
-        deadline = time.monotonic() + timeout_s
         try:
-            line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            line = self._lines.get(timeout=timeout_s)
         except queue.Empty:
             self._kill()
             raise DriverFailedError(f"{what}: no answer within {timeout_s:g} s") from None
