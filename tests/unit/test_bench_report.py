@@ -207,7 +207,7 @@ def test_a_plot_without_matplotlib_says_what_to_install(monkeypatch: pytest.Monk
 def test_an_unknown_picture_format_is_a_typed_error(tmp_path: Path) -> None:
     """The suffix is what chooses it."""
     pytest.importorskip("matplotlib")
-    rows = [{"name": "a", "op": "cycle", "n": 32, "rows": 10, "us": 1.0}]
+    rows = [{"name": "a", "op": "cycle", "n": 32, "rows": 10, "us_min": 1.0}]
     with pytest.raises(ConfigError, match=r"growth\.abc"):
         plot.growth(rows, "cycle", tmp_path / "growth.abc")
 
