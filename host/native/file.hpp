@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Files of checked sections that are replaced at once or not at all.
 //
-// Cost: O(bytes) time, O(1) memory. Limits: POSIX; values are in the byte order of the machine, which
-// the header records. One thread a file.
+// Cost: O(bytes) time, O(1) memory. Limits: POSIX; values are in the byte order of the machine,
+// which the header records. One thread a file.
 //
 //   | magic 8 | version u32 | byte order u32 |   then for each section
 //   | tag u32 | bytes u64 | payload ... | CRC-32 of the payload u32 |

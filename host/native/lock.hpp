@@ -2,9 +2,9 @@
 // A readers-writer lock that spins far longer than a critical section of the tree, then sleeps.
 //
 // Cost: one atomic operation to take and one to give back when nobody is in the way. Limits: 2^30
-// readers; not recursive, not fair, but neither side starves: waiting writers hold new readers back for
-// a bounded number of spins. Spinning shorter than a critical section puts waiters to sleep in the
-// kernel and was measured to cost a third of the throughput of two threads.
+// readers; not recursive, not fair, but neither side starves: waiting writers hold new readers back
+// for a bounded number of spins. Spinning shorter than a critical section puts waiters to sleep in
+// the kernel and was measured to cost a third of the throughput of two threads.
 //
 //   state:  | readers (31 bits) | writer (1 bit) |
 #pragma once
@@ -91,7 +91,8 @@ class SpinSharedMutex {
   }
   // The order state, then sleepers here and sleepers, then state in `wait` loses no wake-up.
   void wake() {
-    if (sleepers_.load(std::memory_order_seq_cst) != 0) [[unlikely]] state_.notify_all();
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) [[unlikely]]
+      state_.notify_all();
   }
 
   alignas(64) std::atomic<uint32_t> state_{0};

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Staging of rows that are not complete yet: n-step returns, and observations shared between rows.
 //
-// Cost: O(n) a transition, O(1) rows copied. Limits: n >= 1; any number of streams, each as large as
-// its window. Not synchronised: the owner holds a lock around every call.
+// Cost: O(n) a transition, O(1) rows copied. Limits: n >= 1; any number of streams, each as large
+// as its window. Not synchronised: the owner holds a lock around every call.
 //
 //   stream  --push-->  | t | t+1 | ... | t+n-1 |  --complete or episode end-->  RowBlock
 //
-// A row leaves with the sum of gamma^i times the rewards, gamma^k, and the next observation and flags
-// of the last transition that it covers. At an episode's end all rows leave, shortened.
+// A row leaves with the sum of gamma^i times the rewards, gamma^k, and the next observation and
+// flags of the last transition that it covers. At an episode's end all rows leave, shortened.
 //
-// With shared observations a row leaves without its next observation. It is linked to the row of the
-// same stream n steps later once that one is written, or to a ghost, a row that carries only the
-// episode's last observation and is never drawn.
+// With shared observations a row leaves without its next observation. It is linked to the row of
+// the same stream n steps later once that one is written, or to a ghost, a row that carries only
+// the episode's last observation and is never drawn.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -34,7 +34,8 @@ struct Roles {
   size_t obs, next_obs, reward, terminated, truncated;
 };
 
-inline constexpr float kMaximumPresent = -1.f;  // stands for a priority that is chosen when published
+inline constexpr float kMaximumPresent =
+    -1.f;  // stands for a priority that is chosen when published
 
 struct Unlinked {
   uint64_t id;
@@ -49,10 +50,10 @@ struct Stream {
     double reward = 0, discount = 1;
     float priority = kMaximumPresent;
   };
-  std::vector<Pending> window;   // ring of n
-  size_t first = 0, count = 0;   // oldest pending row, number of pending rows
-  bool open = false;             // an episode has begun and not ended
-  std::deque<Unlinked> unlinked; // written, waiting for a row to link to, oldest first
+  std::vector<Pending> window;    // ring of n
+  size_t first = 0, count = 0;    // oldest pending row, number of pending rows
+  bool open = false;              // an episode has begun and not ended
+  std::deque<Unlinked> unlinked;  // written, waiting for a row to link to, oldest first
 };
 
 // Rows ready to be written, packed.
@@ -72,7 +73,8 @@ class NStep {
       : schema_(schema), layout_(layout), roles_(schema), n_(n), gamma_(gamma), share_(share) {}
 
   // Takes row `index` of the columns. Appends what is complete to `out`.
-  void push(Stream& s, const std::byte* const* column, size_t index, float priority, RowBlock& out) {
+  void push(Stream& s, const std::byte* const* column, size_t index, float priority,
+            RowBlock& out) {
     if (s.window.empty()) s.window.resize(n_);
     if (share_ && s.open && !continues(s, column, index)) flush(s, out);
     Stream::Pending& p = s.window[(s.first + s.count) % n_];
@@ -134,8 +136,9 @@ class NStep {
     if (n_ > 1) {
       set_reward(row, p.reward);
       for (size_t c : {roles_.terminated, roles_.truncated}) copy_column(row, last, c);
-      if (!share_) std::memcpy(row + layout_.offset[roles_.next_obs], last.next_obs.data(),
-                               last.next_obs.size());
+      if (!share_)
+        std::memcpy(row + layout_.offset[roles_.next_obs], last.next_obs.data(),
+                    last.next_obs.size());
     }
     if (layout_.discount != Schema::npos) {
       const float d = static_cast<float>(p.discount);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Arrays that are zero without being touched, so that memory is taken as it is first written.
 //
-// Cost: O(1), whatever the size. Limits: trivially copyable items. Alignment: 64 bytes, and 2 MiB with
-// huge pages from 2 MiB on, where the system has them. Not synchronised.
+// Cost: O(1), whatever the size. Limits: trivially copyable items. Alignment: 64 bytes, and 2 MiB
+// with huge pages from 2 MiB on, where the system has them. Not synchronised.
 //
 //   | unused to the boundary | items ................ | unused |
 //   ^ mapped or calloc'ed    ^ 64-byte or 2 MiB line

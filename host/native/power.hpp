@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // x^y for arrays of float32, without branches so that compilers vectorise it.
 //
-// Cost: O(1) a value. Limits: x >= 0; relative error below 2e-6 while |y log2 x| <= 20 and growing with
-// it beyond; results are kept in [2^-126, 2^126]. Stateless.
+// Cost: O(1) a value. Limits: x >= 0; relative error below 2e-6 while |y log2 x| <= 20 and growing
+// with it beyond; results are kept in [2^-126, 2^126]. Stateless.
 //
 //   log2: x = 2^e m, m in [sqrt 1/2, sqrt 2), odd series in (m - 1) / (m + 1)
 //   exp2: y = n + r, r in [-1/2, 1/2), Taylor polynomial of degree 7, n added to the exponent bits

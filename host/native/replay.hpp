@@ -9,11 +9,12 @@
 //   slot  = id mod capacity: rows_[slot] holds the row, leaf `slot` of tree_ its priority
 //
 //   add    : lock { reserve ids, zero their leaves }  copy rows         lock { publish priorities }
-//   sample : lock shared { draw slots, form ids }     copy rows, then read `reserved` once more: what
+//   sample : lock shared { draw slots, form ids }     copy rows, then read `reserved` once more:
+//   what
 //            an inserter reserved meanwhile may be torn and is drawn again
 //
-// A sampler therefore needs no word a slot to know that its copy is whole, and a late priority for a
-// row that is gone is recognised by its id alone.
+// A sampler therefore needs no word a slot to know that its copy is whole, and a late priority for
+// a row that is gone is recognised by its id alone.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -29,29 +30,18 @@
 #include "n_step.hpp"
 #include "pages.hpp"
 #include "random.hpp"
+#include "replay_config.hpp"
 #include "row_store.hpp"
 #include "schema.hpp"
 #include "sum_tree.hpp"
 
 namespace copal {
 
-struct ReplayConfig {
-  uint64_t capacity = 0;         // rows
-  double alpha = 0.6;            // exponent of priorities; 0 draws uniformly
-  double eps = 1e-6;             // added to |TD| before the exponent
-  unsigned fanout = 16;          // children a node
-  unsigned n_step = 1;           // rewards summed into one row
-  double gamma = 0.99;           // discount a step
-  bool share_next_obs = false;   // take next_obs from a later row
-  bool clip_bad = false;         // clip NaN, infinite and negative priorities instead of throwing
-  uint64_t seed = 0;
-};
-
 // Where `add` reads n rows: one pointer a column in schema order, rows behind one another.
 struct RowSource {
   const std::byte* const* column = nullptr;
-  const float* priority = nullptr;   // raw, n values; nullptr: the maximum present
-  const int64_t* stream = nullptr;   // n values; nullptr: `one_stream` for all
+  const float* priority = nullptr;  // raw, n values; nullptr: the maximum present
+  const int64_t* stream = nullptr;  // n values; nullptr: `one_stream` for all
   int64_t one_stream = 0;
 };
 
@@ -75,8 +65,8 @@ class Replay {
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
 
-  // Takes n rows and appends to `ids` those of the rows that were written now. Throws before it changes
-  // anything: SchemaError (n), PriorityError.
+  // Takes n rows and appends to `ids` those of the rows that were written now. Throws before it
+  // changes anything: SchemaError (n), PriorityError.
   void add(size_t n, const RowSource& rows, std::vector<uint64_t>& ids);
 
   // Ends the stream's episode after its last row, which bootstraps; `ids` as in `add`.
@@ -103,8 +93,8 @@ class Replay {
   std::pair<const std::byte*, size_t> column_memory(size_t column) const;
   const float* leaves() const { return tree_->leaves(); }
 
-  // Writes `meta` and the whole state, into `path` at once or not at all. Inserters and updaters wait,
-  // samplers do not. Throws CheckpointError.
+  // Writes `meta` and the whole state, into `path` at once or not at all. Inserters and updaters
+  // wait, samplers do not. Throws CheckpointError.
   void save(const std::string& path, const std::string& meta);
   // The text given to `save`. Throws CheckpointError.
   static std::string read_meta(const std::string& path);
@@ -173,7 +163,7 @@ class Replay {
   uint64_t rows_alive_ = 0;        // rows that can be drawn
   uint64_t inserted_ = 0;          // rows taken by `add` and written
   std::vector<Run> writing_;
-  Pages<uint64_t> drawable_;       // a bit a slot, only where rows are linked
+  Pages<uint64_t> drawable_;  // a bit a slot, only where rows are linked
   std::vector<uint64_t> slots_, scratch_;
   std::vector<float> leaves_;
 

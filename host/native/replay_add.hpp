@@ -13,80 +13,14 @@
 
 #include "power.hpp"
 #include "replay.hpp"
+#include "replay_config.hpp"
 
 namespace copal {
 
 namespace replay_detail {
 
-inline constexpr size_t kSmallBytes = 1024;   // rows copied under the lock
+inline constexpr size_t kSmallBytes = 1024;  // rows copied under the lock
 inline constexpr float kLargestLeaf = 0x1p96f;
-
-inline std::string number(double v) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", v);
-  return text;
-}
-
-inline void check_range(const char* field, double v, double low, double high, const char* expected) {
-  if (!(v >= low && v <= high)) throw Error("ConfigError", field, expected, number(v));
-}
-
-inline ReplayConfig checked(const ReplayConfig& c) {
-  if (c.capacity < 1 || c.capacity >= uint64_t{1} << 32) {
-    throw Error("ConfigError", "capacity", "1 to 2^32 - 1 rows", std::to_string(c.capacity));
-  }
-  check_range("alpha", c.alpha, 0, 1, "a number in [0, 1]");
-  check_range("eps", c.eps, 0, 1e6, "a number in [0, 1e6]");
-  check_range("gamma", c.gamma, 0, 1, "a number in [0, 1]");
-  check_range("n_step", c.n_step, 1, 65536, "an integer in [1, 65536]");
-  if (c.fanout < 2 || c.fanout > 64 || (c.fanout & (c.fanout - 1))) {
-    throw Error("ConfigError", "fanout", "2, 4, 8, 16, 32 or 64", std::to_string(c.fanout));
-  }
-  if (c.share_next_obs && c.capacity <= c.n_step) {
-    throw Error("ConfigError", "capacity", "more than n_step rows, since next_obs is shared",
-                std::to_string(c.capacity));
-  }
-  return c;
-}
-
-inline void require(const Schema& s, const char* name, const char* why) {
-  if (s.find(name) != Schema::npos) return;
-  throw Error("SchemaError", name, std::string("a column of this name, since ") + why, "none",
-              "add the column, or set n_step=1 and share_next_obs=False");
-}
-
-inline void require_flag(const Schema& s, const char* name, const char* why) {
-  require(s, name, why);
-  const Column& c = s[s.find(name)];
-  if (c.dtype == Dtype::b8 && c.shape.empty()) return;
-  throw Error("SchemaError", name, "a bool scalar", dtype_name(c.dtype));
-}
-
-// Staging goes by names; says which one is missing.
-inline Schema checked(Schema s, const ReplayConfig& c) {
-  const char* why = c.share_next_obs ? "share_next_obs is on" : "n_step is above 1";
-  if (!c.share_next_obs && c.n_step == 1) return s;
-  require(s, "next_obs", why);
-  require_flag(s, "terminated", why);
-  require_flag(s, "truncated", why);
-  if (c.n_step > 1) {
-    require(s, "reward", "n_step is above 1");
-    const Column& r = s[s.find("reward")];
-    if ((r.dtype != Dtype::f32 && r.dtype != Dtype::f64) || !r.shape.empty()) {
-      throw Error("SchemaError", "reward", "a float32 or float64 scalar, since n_step is above 1",
-                  dtype_name(r.dtype));
-    }
-  }
-  if (c.share_next_obs) {
-    require(s, "obs", why);
-    const Column &a = s[s.find("obs")], &b = s[s.find("next_obs")];
-    if (a.dtype != b.dtype || a.shape != b.shape) {
-      throw Error("SchemaError", "next_obs", "dtype and shape of `obs`, since share_next_obs is on",
-                  "another one");
-    }
-  }
-  return s;
-}
 
 }  // namespace replay_detail
 
@@ -132,7 +66,8 @@ inline uint64_t Replay::count_bad(size_t n, const float* value, bool allow_negat
 
 inline void Replay::check_priorities(size_t n, const float* value, const char* field,
                                      bool allow_negative) const {
-  if (config_.clip_bad || count_bad(n, value, allow_negative) == 0) [[likely]] return;
+  if (config_.clip_bad || count_bad(n, value, allow_negative) == 0) [[likely]]
+    return;
   for (size_t i = 0; i < n; ++i) {
     if (count_bad(1, value + i, allow_negative) == 0) continue;
     throw Error("PriorityError", field,
@@ -371,8 +306,9 @@ inline void Replay::add_staged(size_t n, const RowSource& rows, std::vector<uint
 
 inline void Replay::check_rows(size_t n, const RowSource& rows) {
   if (n < 1 || n > config_.capacity) {
-    throw Error("SchemaError", "add", "1 to capacity = " + std::to_string(config_.capacity) + " rows",
-                std::to_string(n), "add the rows in several calls");
+    throw Error("SchemaError", "add",
+                "1 to capacity = " + std::to_string(config_.capacity) + " rows", std::to_string(n),
+                "add the rows in several calls");
   }
   for (size_t i = 0; i < (rows.stream ? n : 1); ++i) {
     const int64_t stream = rows.stream ? rows.stream[i] : rows.one_stream;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Part of replay.hpp: saving and loading, so that a loaded buffer goes on bit by bit like the saved one.
+// Part of replay.hpp: saving and loading, so that a loaded buffer goes on bit by bit like the saved
+// one.
 //
-// Cost: O(filled rows) time, O(staged rows) memory. Limits: see file.hpp. Threads: `save` first waits
-// for inserters that copy, then holds a shared lock: samplers go on, inserters and updaters wait.
+// Cost: O(filled rows) time, O(staged rows) memory. Limits: see file.hpp. Threads: `save` first
+// waits for inserters that copy, then holds a shared lock: samplers go on, inserters and updaters
+// wait.
 //
 //   sections: meta text | shape text | counters | leaves | packed rows | drawable bits | streams
 //
@@ -71,7 +73,8 @@ class Unpacker {
 
  private:
   const std::byte* take(uint64_t n) {
-    if (n > from_.size() - at_) file_.fail("streams that fit their section", "more", "it is damaged");
+    if (n > from_.size() - at_)
+      file_.fail("streams that fit their section", "more", "it is damaged");
     at_ += n;
     return from_.data() + at_ - n;
   }
@@ -126,9 +129,17 @@ inline void Replay::write_state(FileWriter& file) {
   using namespace replay_detail;
   const std::string shape = shape_text(schema_, config_);
   const uint64_t r = reserved_.load(), filled = std::min(r, config_.capacity);
-  const std::array<uint64_t, 11> counters = {r, head_, rows_alive_, inserted_, draws_.load(),
-                                             sampled_.load(), updated_.load(), stale_.load(),
-                                             redrawn_.load(), clipped_.load(), pending_.load()};
+  const std::array<uint64_t, 11> counters = {r,
+                                             head_,
+                                             rows_alive_,
+                                             inserted_,
+                                             draws_.load(),
+                                             sampled_.load(),
+                                             updated_.load(),
+                                             stale_.load(),
+                                             redrawn_.load(),
+                                             clipped_.load(),
+                                             pending_.load()};
   file.section(kShape, shape.data(), shape.size());
   file.section(kCounters, counters.data(), sizeof counters);
   file.section(kLeaves, tree_->leaves(), filled * sizeof(float));
@@ -158,7 +169,8 @@ inline void Replay::read_state(FileReader& file) {
   streams_.clear();
   for (auto n = in.get<uint64_t>(); n; --n) streams_.insert(unpack_stream(in));
   reserved_ = c[0], head_ = c[1], rows_alive_ = c[2], inserted_ = c[3], draws_ = c[4];
-  sampled_ = c[5], updated_ = c[6], stale_ = c[7], redrawn_ = c[8], clipped_ = c[9], pending_ = c[10];
+  sampled_ = c[5], updated_ = c[6], stale_ = c[7], redrawn_ = c[8], clipped_ = c[9],
+  pending_ = c[10];
   tree_->rebuild();
 }
 

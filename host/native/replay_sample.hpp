@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Part of replay.hpp: drawing rows, weights, and new priorities.
 //
-// Cost: O(rows * log_K capacity), plus the copies. Limits: see replay.hpp. Threads: only the descents
-// and the writes to the tree are under the lock; random numbers, copies and powers are outside.
+// Cost: O(rows * log_K capacity), plus the copies. Limits: see replay.hpp. Threads: only the
+// descents and the writes to the tree are under the lock; random numbers, copies and powers are
+// outside.
 //
 //   masses -> lock shared { slots } -> ids -> copies -> torn? draw those again -> weights
 //
-// Where inserters lap the buffer faster than a sampler copies, drawing again might never end; after a
-// few rounds the sampler copies under the shared lock, which no inserter can reserve rows beside.
+// Where inserters lap the buffer faster than a sampler copies, drawing again might never end; after
+// a few rounds the sampler copies under the shared lock, which no inserter can reserve rows beside.
 #pragma once
 #include <cmath>
 #include <thread>
@@ -46,9 +47,9 @@ struct Replay::Draw {
 inline void Replay::throw_empty() const {
   const uint64_t pending = pending_.load(std::memory_order_relaxed);
   const uint64_t rows = size();
-  const std::string got =
-      rows ? std::to_string(rows) + " rows with priority 0"
-           : pending ? std::to_string(pending) + " rows that are not complete yet" : "no row";
+  const std::string got = rows      ? std::to_string(rows) + " rows with priority 0"
+                          : pending ? std::to_string(pending) + " rows that are not complete yet"
+                                    : "no row";
   throw Error("EmptyReplayError", "replay", "at least one row with a priority above 0", got,
               rows      ? "give a row a priority above 0, or set eps above 0"
               : pending ? "a row can be drawn once its n-step return and next observation are "
@@ -72,7 +73,8 @@ inline void Replay::draw(size_t from, size_t n, const Draw& d) {
   random_.uniform(draws_.fetch_add(n, std::memory_order_relaxed), n, d.mass + from);
   for (;;) {
     SharedGuard guard(lock_);
-    if (tree_->total() > 0) [[likely]] return draw_locked(from, n, d);
+    if (tree_->total() > 0) [[likely]]
+      return draw_locked(from, n, d);
     const bool coming = !writing_.empty();  // every row is being overwritten at this moment
     guard.unlock();
     if (!coming) throw_empty();
@@ -103,7 +105,8 @@ inline void Replay::redraw_torn(size_t n, const Draw& d, const SampleTarget& out
     const uint64_t r = reserved_.load(std::memory_order_relaxed);
     uint64_t again = 0;
     for (size_t i = 0; i < n; ++i) {
-      if (d.id[i] + config_.capacity >= r) [[likely]] continue;
+      if (d.id[i] + config_.capacity >= r) [[likely]]
+        continue;
       ++again;
       if (last) {
         copy_locked(i, d, out);
@@ -208,8 +211,9 @@ inline ReplayStats Replay::stats() const {
     streams = streams_.size();
   }
   SharedGuard guard(lock_);
-  return {rows_alive_, inserted_,  sampled_.load(), updated_.load(), stale_.load(), redrawn_.load(),
-          clipped_.load(), pending_.load(), streams, tree_->total(), tree_->maximum()};
+  return {rows_alive_,   inserted_,       sampled_.load(), updated_.load(),
+          stale_.load(), redrawn_.load(), clipped_.load(), pending_.load(),
+          streams,       tree_->total(),  tree_->maximum()};
 }
 
 }  // namespace copal

@@ -4,9 +4,10 @@
 // Cost: O(bytes). A gather keeps the rows of two blocks in flight by prefetching; all rows at once
 // would overflow the processor's queue of misses. Limits: none beyond the layout's.
 //
-// Threads: `gather` may copy a row while another thread overwrites it. The caller finds out afterwards
-// and discards the copy. Plain copies are what processors do best, so that is what a normal build
-// does; under ThreadSanitizer they are made of relaxed atomic words, which the language allows.
+// Threads: `gather` may copy a row while another thread overwrites it. The caller finds out
+// afterwards and discards the copy. Plain copies are what processors do best, so that is what a
+// normal build does; under ThreadSanitizer they are made of relaxed atomic words, which the
+// language allows.
 //
 //   slot s:  | columns by item size | discount | link | padding |   at s * stride
 //   gather:  prefetch block b + 2, follow the links of block b + 1, copy block b column by column
@@ -47,15 +48,24 @@ inline void copy_bytes(std::byte* to, const std::byte* from, size_t n) { std::me
 template <class F>
 inline void with_size(size_t bytes, F&& f) {
   switch (bytes) {
-    case 1: return f(std::integral_constant<size_t, 1>{});
-    case 2: return f(std::integral_constant<size_t, 2>{});
-    case 4: return f(std::integral_constant<size_t, 4>{});
-    case 8: return f(std::integral_constant<size_t, 8>{});
-    case 16: return f(std::integral_constant<size_t, 16>{});
-    case 24: return f(std::integral_constant<size_t, 24>{});
-    case 32: return f(std::integral_constant<size_t, 32>{});
-    case 64: return f(std::integral_constant<size_t, 64>{});
-    default: return f(bytes);
+    case 1:
+      return f(std::integral_constant<size_t, 1>{});
+    case 2:
+      return f(std::integral_constant<size_t, 2>{});
+    case 4:
+      return f(std::integral_constant<size_t, 4>{});
+    case 8:
+      return f(std::integral_constant<size_t, 8>{});
+    case 16:
+      return f(std::integral_constant<size_t, 16>{});
+    case 24:
+      return f(std::integral_constant<size_t, 24>{});
+    case 32:
+      return f(std::integral_constant<size_t, 32>{});
+    case 64:
+      return f(std::integral_constant<size_t, 64>{});
+    default:
+      return f(bytes);
   }
 }
 
@@ -81,10 +91,9 @@ class RowStore {
       for (size_t c = 0; c < bytes_.size(); ++c) {
         std::byte* to = row(slot + at) + layout_.offset[c];
         const std::byte* source = column[c] + (from + at) * bytes_[c];
-        with_size(bytes_[c], [&](auto size) {
-          for (size_t i = 0; i < rows; ++i) {
-            copy_bytes(to + i * layout_.stride, source + i * size, size);
-          }
+        // By value: a byte written might else be a part of what is captured.
+        with_size(bytes_[c], [to, source, rows, stride = layout_.stride](auto size) {
+          for (size_t i = 0; i < rows; ++i) copy_bytes(to + i * stride, source + i * size, size);
         });
       }
     }
@@ -137,14 +146,16 @@ class RowStore {
  private:
   static constexpr size_t kBlock = 16;
 
-  void copy_field(size_t n, const uint64_t* slot, size_t offset, size_t bytes, std::byte* to) const {
+  void copy_field(size_t n, const uint64_t* slot, size_t offset, size_t bytes,
+                  std::byte* to) const {
     const std::byte* from = data_.data() + offset;
-    with_size(bytes, [&](auto size) {
-      for (size_t i = 0; i < n; ++i) copy_bytes(to + i * size, from + slot[i] * layout_.stride, size);
+    with_size(bytes, [n, slot, from, to, stride = layout_.stride](auto size) {
+      for (size_t i = 0; i < n; ++i) copy_bytes(to + i * size, from + slot[i] * stride, size);
     });
   }
 
-  // The link of a row that is being overwritten may be any number; the result is a slot all the same.
+  // The link of a row that is being overwritten may be any number; the result is a slot all the
+  // same.
   uint64_t successor(uint64_t slot) const {
     uint32_t distance;
     copy_bytes(reinterpret_cast<std::byte*>(&distance), row(slot) + layout_.link, 4);

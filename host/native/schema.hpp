@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Columns of a replay buffer, and where each lies inside a packed row.
 //
-// Cost: O(columns) to build, O(columns) to find a name. Limits: at least one column, every dimension
-// at least 1, a row below 2^31 bytes. Immutable once built, so any number of threads may read it.
+// Cost: O(columns) to build, O(columns) to find a name. Limits: at least one column, every
+// dimension at least 1, a row below 2^31 bytes. Immutable once built, so any number of threads may
+// read it.
 //
 //   row:  | 8-byte columns | 4-byte columns, discount, link | 2-byte | 1-byte | padding to 16 |
 //
-// Ordering by item size keeps every item aligned without gaps. A stride that is a multiple of 16 lets
-// a row of up to 80 bytes touch at most two cache lines wherever it starts.
+// Ordering by item size keeps every item aligned without gaps. A stride that is a multiple of 16
+// lets a row of up to 80 bytes touch at most two cache lines wherever it starts.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -25,8 +26,9 @@ enum class Dtype : uint8_t { b8, i8, i16, i32, i64, u8, u16, u32, u64, f16, f32,
 inline constexpr struct {
   const char* name;  // NumPy's name
   size_t bytes;
-} kDtypes[] = {{"bool", 1},  {"int8", 1},   {"int16", 2},  {"int32", 4},   {"int64", 8},   {"uint8", 1},
-               {"uint16", 2}, {"uint32", 4}, {"uint64", 8}, {"float16", 2}, {"float32", 4}, {"float64", 8}};
+} kDtypes[] = {{"bool", 1},   {"int8", 1},    {"int16", 2},   {"int32", 4},
+               {"int64", 8},  {"uint8", 1},   {"uint16", 2},  {"uint32", 4},
+               {"uint64", 8}, {"float16", 2}, {"float32", 4}, {"float64", 8}};
 
 inline constexpr const char* dtype_name(Dtype d) { return kDtypes[static_cast<size_t>(d)].name; }
 inline constexpr size_t dtype_bytes(Dtype d) { return kDtypes[static_cast<size_t>(d)].bytes; }
@@ -37,7 +39,8 @@ struct Column {
       : name(std::move(name)), dtype(dtype), shape(std::move(shape)) {
     for (size_t d : this->shape) {
       if (d == 0 || d >= kMaxItems / items) {
-        throw Error("SchemaError", this->name, "dimensions of at least 1 and a row below 2^31 bytes",
+        throw Error("SchemaError", this->name,
+                    "dimensions of at least 1 and a row below 2^31 bytes",
                     "a dimension of " + std::to_string(d));
       }
       items *= d;
@@ -108,11 +111,11 @@ struct RowLayout {
     stride = std::max<size_t>(16, (bytes + 15) / 16 * 16);
   }
 
-  std::vector<size_t> offset;       // a column, in schema order; npos if it is not stored
-  size_t discount = Schema::npos;   // float32, the gamma^k of the row
-  size_t link = Schema::npos;       // uint32, distance to the id of the row with the next observation
-  size_t bytes = 0;                 // used
-  size_t stride = 0;                // from one row to the next
+  std::vector<size_t> offset;      // a column, in schema order; npos if it is not stored
+  size_t discount = Schema::npos;  // float32, the gamma^k of the row
+  size_t link = Schema::npos;  // uint32, distance to the id of the row with the next observation
+  size_t bytes = 0;            // used
+  size_t stride = 0;           // from one row to the next
 };
 
 }  // namespace copal

@@ -7,11 +7,11 @@
 // members may run at once; the others exclude everything else.
 //
 //   level top   |s s s ... s|                           one group of K
-//   level 1     |s ... s| |s ... s| ...                 sums and, in a second array, maxima of groups
-//   level 0     |p ... p| |p ... p| |p ... p| ...       leaves, shared by sums and maxima
+//   level 1     |s ... s| |s ... s| ...                 sums and, in a second array, maxima of
+//   groups level 0     |p ... p| |p ... p| |p ... p| ...       leaves, shared by sums and maxima
 //
-// Each level's width is rounded up to K, so that a group starts at a multiple of its own size and never
-// straddles more 64-byte lines than it must.
+// Each level's width is rounded up to K, so that a group starts at a multiple of its own size and
+// never straddles more 64-byte lines than it must.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -32,8 +32,8 @@ class PriorityTree {
  public:
   virtual ~PriorityTree() = default;
 
-  // n descents with mass[i] in [0, total]: slot[i] gets the leaf, priority[i] its value. Never lands
-  // on a zero leaf unless all are zero. Destroys `mass`.
+  // n descents with mass[i] in [0, total]: slot[i] gets the leaf, priority[i] its value. Never
+  // lands on a zero leaf unless all are zero. Destroys `mass`.
   virtual void descend(size_t n, double* mass, uint64_t* slot, float* priority) const = 0;
 
   // Sets leaves; of equal slots the last one wins. `scratch` has n entries.
@@ -218,12 +218,18 @@ class SumTree final : public PriorityTree {
 
 inline std::unique_ptr<PriorityTree> make_tree(unsigned fanout, uint64_t capacity) {
   switch (fanout) {
-    case 2: return std::make_unique<SumTree<2>>(capacity);
-    case 4: return std::make_unique<SumTree<4>>(capacity);
-    case 8: return std::make_unique<SumTree<8>>(capacity);
-    case 16: return std::make_unique<SumTree<16>>(capacity);
-    case 32: return std::make_unique<SumTree<32>>(capacity);
-    case 64: return std::make_unique<SumTree<64>>(capacity);
+    case 2:
+      return std::make_unique<SumTree<2>>(capacity);
+    case 4:
+      return std::make_unique<SumTree<4>>(capacity);
+    case 8:
+      return std::make_unique<SumTree<8>>(capacity);
+    case 16:
+      return std::make_unique<SumTree<16>>(capacity);
+    case 32:
+      return std::make_unique<SumTree<32>>(capacity);
+    case 64:
+      return std::make_unique<SumTree<64>>(capacity);
     default:
       throw Error("ConfigError", "fanout", "a power of two from 2 to 64", std::to_string(fanout));
   }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Sums, maxima and choices within one group of K siblings of the tree.
 //
-// Cost: O(K), with AVX-512 or AVX2 O(K / 16) where K allows. Limits: K a power of two, 2 to 64; values
+// Cost: O(K), with AVX-512 or AVX2 O(K / 16) where K allows. Limits: K a power of two, 2 to 64;
+// values
 // >= 0 and finite. Stateless. The instruction set is that of the compiler's flags.
 //
-//   group   | v0 | v1 | ... | vK-1 |          pick(mass): the first child with v > 0 whose inclusive
-//   prefix  | v0 | v0+v1 | ...     |          prefix exceeds mass, else the last child with v > 0
+//   group   | v0 | v1 | ... | vK-1 |          pick(mass): the first child with v > 0 whose
+//   inclusive prefix  | v0 | v0+v1 | ...     |          prefix exceeds mass, else the last child
+//   with v > 0
 //
 // The mask of positive children makes the choice safe however prefixes or mass are rounded.
 #pragma once
@@ -22,7 +24,8 @@ namespace copal {
 
 inline unsigned choose(uint64_t above, uint64_t positive) {
   const uint64_t both = above & positive;
-  if (both) [[likely]] return std::countr_zero(both);
+  if (both) [[likely]]
+    return std::countr_zero(both);
   return positive ? 63 - std::countl_zero(positive) : 0;
 }
 
@@ -129,8 +132,7 @@ inline unsigned pick16(const float* g, double& mass) {
   const auto mask = [](__m256 x, __m256 y) {
     return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(x, y, _CMP_GT_OQ)));
   };
-  const unsigned i =
-      choose(mask(a, m) | mask(b, m) << 8, mask(xa, zero) | mask(xb, zero) << 8);
+  const unsigned i = choose(mask(a, m) | mask(b, m) << 8, mask(xa, zero) | mask(xb, zero) << 8);
   mass -= prefix[15 + i];
   return i;
 }

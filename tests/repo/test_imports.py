@@ -37,7 +37,8 @@ def imported(path: Path) -> Iterator[str]:
     """Parts of copal that the module at `path` imports anywhere, also inside functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
+            # Drivers of other frameworks run without copal, as a package of their own.
+            assert node.level == 0 or path.parent.name == "drivers", f"{path}: relative import"
             module = node.module or ""
             if module == "copal":
                 yield from (alias.name for alias in node.names)

@@ -29,9 +29,11 @@ class TorchBackend:
 
     def unavailable(self) -> str | None:
         """None if PyTorch is installed."""
-        if importlib.util.find_spec("torch") is None:
-            return "PyTorch is not installed: `pip install torch`"
-        return None
+        try:
+            found = importlib.util.find_spec("torch") is not None
+        except ImportError:
+            found = False
+        return None if found else "PyTorch is not installed: `pip install torch`"
 
     def supports(self, program: Program) -> str | None:  # noqa: ARG002
         """None: it runs the loss, not the Program."""

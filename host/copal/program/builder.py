@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from copal.program.program import GRADIENT_OPS, Buffer, Network, Op, Program
@@ -65,6 +66,11 @@ class ProgramBuilder:
         """The value of a constant buffer, None for any other one."""
         op = self._definition.get(name)
         return op.attrs["value"] if op is not None and op.kind == "const" else None
+
+    def parts_of(self, name: str) -> tuple[str, ...]:
+        """The buffers that a concatenation consists of; of any other buffer itself."""
+        op = self._definition.get(name)
+        return op.inputs if op is not None and op.kind == "concat" else (name,)
 
     def emit(self, kind: str, *inputs: str, **attrs: Any) -> str:
         """Appends an operation unless a simpler or an equal one gives the same value.
@@ -200,6 +206,24 @@ class ProgramBuilder:
             return x if b == 1 else self.emit("neg", x)
         if kind == "mul" and a in (1, -1) and keeps_y:
             return y if a == 1 else self.emit("neg", y)
+        if a is not None and kind == "mul":
+            x, y, b = y, x, a
+        return self._merge_factors(kind, x, b) if b else None
+
+    def _merge_factors(self, kind: str, x: str, factor: float) -> str | None:
+        """`(x * c) * factor` as one product; factors that undo each other disappear exactly."""
+        op = self._definition.get(x)
+        if op is None or op.kind != "mul":
+            return None
+        for i, name in enumerate(op.inputs):
+            inner = self.constant_of(name)
+            if inner is not None:
+                outer = Fraction(factor) if kind == "mul" else 1 / Fraction(factor)
+                product = Fraction(inner) * outer
+                short = product.limit_denominator(4096)
+                if abs(product - short) < abs(product) * Fraction(1, 10**12):
+                    product = short
+                return self.emit("mul", op.inputs[1 - i], self.const(float(product)))
         return None
 
     def _simplify_where(self, condition: str, x: str, y: str) -> str | None:

@@ -8,7 +8,9 @@ be one over rows, so the two must agree.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,7 +23,7 @@ from copal.program.arguments import Batch, Networks
 from copal.program.builder import ProgramBuilder
 from copal.program.lowering import Lowering
 from copal.program.modules import network_of, parameter_offsets
-from copal.program.program import Buffer, Program
+from copal.program.program import Buffer, Op, Program
 from copal.program.rules import RULES
 from copal.program.tracing import located, trace
 from copal.program.values import Const, Parameter, Rows, Summed, Value
@@ -130,15 +132,47 @@ def capture_policy(
 def _same_for_two_sizes(
     lowered: Callable[[int], Program], networks: Mapping[str, nn.Module], inputs: Sequence[Buffer]
 ) -> Program:
+    _refuse_batch_norm(networks)
     sizes = {n for m in networks.values() for p in m.parameters() for n in p.shape}
     sizes |= {b.width for b in inputs}
     first, second = itertools.islice((p for p in _primes(61) if p not in sizes), 2)
     program = lowered(first)
-    if lowered(second) != program:
+    if not _agree(program, lowered(second)):
         raise CaptureError(
             "loss", "a loss that does not depend on the batch size", "one that does", _PER_ROW
         )
     return program
+
+
+def _refuse_batch_norm(networks: Mapping[str, nn.Module]) -> None:
+    # It changes its running statistics while it is traced, which PyTorch refuses less readably.
+    for network, module in networks.items():
+        for path, part in module.named_modules():
+            if isinstance(part, nn.modules.batchnorm._BatchNorm):  # noqa: SLF001
+                raise CaptureError(
+                    "aten.native_batch_norm",
+                    "operations on each row alone",
+                    f"`{type(part).__name__}` in network `{network}`, layer `{path}`",
+                    "normalise each row alone, or scale the observations",
+                )
+
+
+def _agree(first: Program, second: Program) -> bool:
+    """Whether two Programs are the same but for the last digits of their constants."""
+    constants = [
+        [float(op.attrs["value"]) for op in program.ops if op.kind == "const"]
+        for program in (first, second)
+    ]
+    if len(constants[0]) != len(constants[1]):
+        return False
+    pairs = zip(*constants, strict=True)
+    return _without_values(first) == _without_values(second) and all(
+        math.isclose(x, y, rel_tol=1e-6) for x, y in pairs
+    )
+
+
+def _without_values(program: Program) -> list[Op]:
+    return [replace(op, attrs={}) if op.kind == "const" else op for op in program.ops]
 
 
 def _primes(start: int) -> Iterator[int]:
@@ -176,7 +210,7 @@ def _values(
         columns = {c.name: t for c, t in zip(inputs, arguments[len(paths) :], strict=True)}
         return function(parameters, columns, rows)
 
-    return Lowering(builder, values, RULES).run(trace(flat, tensors))
+    return Lowering(builder, values, RULES, rows).run(trace(flat, tensors))
 
 
 def _unpack(result: Any) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:

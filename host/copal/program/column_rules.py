@@ -37,14 +37,10 @@ def _sum(call: Call) -> Value:
     size = x.width if over_columns else 1
     if over_rows:
         whole = Summed((Term(buffer),), call.shape)
-        return whole.scaled(Fraction(1, size * _batch_size(call))) if call.kind == "mean" else whole
+        return whole.scaled(Fraction(1, size * call.batch_size)) if call.kind == "mean" else whole
     if call.kind == "mean":
         buffer = b.emit("div", buffer, b.const(size))
     return Rows(buffer, call.shape[x.per_row :], x.per_row)
-
-
-def _batch_size(call: Call) -> int:
-    return int(call.node.all_input_nodes[0].meta["val"].shape[0])
 
 
 def _along_row(call: Call) -> Rows:

@@ -29,6 +29,7 @@ class Lowering:
         builder: Receives the operations.
         values: What each placeholder of the graph stands for, in order.
         rules: ATen operation to the function that lowers a call of it.
+        rows: Batch size that was traced.
     """
 
     def __init__(
@@ -36,8 +37,10 @@ class Lowering:
         builder: ProgramBuilder,
         values: Sequence[Value],
         rules: Mapping[str, Callable[[Call], Any]],
+        rows: int,
     ) -> None:
         self._builder = builder
+        self._rows = rows
         self._rules = rules
         self._placeholders = list(values)
         self._env: dict[fx.Node, Any] = {}
@@ -70,7 +73,7 @@ class Lowering:
             assert isinstance(source, fx.Node)
             assert isinstance(index, int)
             return self._env[source][index]
-        call = Call(node, self._env, self._builder)
+        call = Call(node, self._env, self._builder, self._rows)
         if torch.Tag.nondeterministic_seeded in call.target.tags:
             raise call.refuse("draws random numbers", "pass the noise in as an input column")
         if call.is_constant():
@@ -81,16 +84,25 @@ class Lowering:
         return rule(call)
 
 
+#: Operations that turn a Python number into a tensor; it keeps all its digits.
+_NUMBERS = ("full", "scalar_tensor")
+
+
 class Call:
     """One ATen call of the graph: its arguments by name, and helpers shared by the rules."""
 
-    def __init__(self, node: fx.Node, env: dict[fx.Node, Any], builder: ProgramBuilder) -> None:
+    def __init__(
+        self, node: fx.Node, env: dict[fx.Node, Any], builder: ProgramBuilder, batch_size: int
+    ) -> None:
         self.node = node
+        self.batch_size = batch_size
         self.builder = builder
         assert isinstance(node.target, OpOverload)
         self.target = node.target
         self._schema = node.target._schema  # noqa: SLF001  torch has no public name for it
-        self.kind = self._schema.name.removeprefix("aten::").removesuffix("_copy")
+        self.kind = self._schema.name.removeprefix("aten::")
+        if self.kind != "_to_copy":
+            self.kind = self.kind.removesuffix("_copy")
         self.args = self._bind(env)
 
     def _bind(self, env: dict[fx.Node, Any]) -> dict[str, Any]:
@@ -112,12 +124,22 @@ class Call:
         return tuple(self.node.meta["val"].shape)
 
     def is_constant(self) -> bool:
-        """True if no argument depends on an input or a parameter."""
-        return not any(_depends(a) for a in self.args.values())
+        """True if the result depends on no input, no parameter and not on the batch size."""
+        if any(_depends(a) for a in self.args.values()):
+            return False
+        return self.kind not in ("sum", "mean") or not self.has_rows(self["self"])
+
+    def has_rows(self, value: Value) -> bool:
+        """True if the first axis of `value` is that of the rows."""
+        if isinstance(value, Const):
+            return value.tensor.shape[:1] == (self.batch_size,)
+        return isinstance(value, Rows) and value.per_row
 
     def evaluate(self) -> Any:
         """The result of a call whose arguments are all constant."""
         plain = {k: _plain(v) for k, v in self.args.items()}
+        if self.kind in _NUMBERS and plain["dtype"] == torch.float32:
+            plain["dtype"] = torch.float64
         names = [a.name for a in self._schema.arguments if not a.kwarg_only]
         result = self.target(
             *(plain[n] for n in names), **{k: v for k, v in plain.items() if k not in names}
@@ -136,9 +158,12 @@ class Call:
         )
 
     def rows(self, value: Value) -> Rows:
-        """`value` as a row tensor: parameters and rows only."""
+        """`value` as a row tensor."""
         if isinstance(value, Rows):
             return value
+        if isinstance(value, Const) and self.has_rows(value):
+            shape = tuple(value.tensor.shape[1:])
+            return Rows(self.row_constant(value.tensor, shape, per_row=True), shape)
         if isinstance(value, Parameter) and not value.transposed:
             shape = value.shape
             width = Rows("", shape).width
@@ -165,7 +190,7 @@ class Call:
 
     def row_constant(self, tensor: torch.Tensor, shape: tuple[int, ...], per_row: bool) -> str:
         """The buffer of a constant that is broadcast to [B, *shape] or [*shape]."""
-        full = (self.shape[0], *shape) if per_row else shape
+        full = (self.batch_size, *shape) if per_row else shape
         try:
             whole = tensor.expand(full)
         except RuntimeError:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -292,8 +293,24 @@ def _where(call: Call) -> Value:
     condition, x, y = call["condition"], call["self"], call["other"]
     if isinstance(condition, Const) and number_of(condition) is not None:
         chosen = x if bool(condition.tensor.flatten()[0]) else y
+        if isinstance(chosen, Const):
+            return Const(chosen.tensor.expand(call.shape))
         return elementwise(call, lambda a: a, chosen)
-    return elementwise(call, lambda *abc: call.builder.emit("where", *abc), condition, x, y)
+    return elementwise(call, lambda *abc: _choose(call, *abc), condition, x, y)
+
+
+def _choose(call: Call, condition: str, x: str, y: str) -> str:
+    b = call.builder
+    parts = b.parts_of(condition)
+    choice = [b.constant_of(p) for p in parts]
+    if None in choice or len(parts) != math.prod(call.shape[1:]):
+        return b.emit("where", condition, x, y)
+    # A fixed choice of columns, as the gradient of `q[:, 1]` makes, is a concatenation.
+    columns = [(x if chosen else y, i) for i, chosen in enumerate(choice)]
+    return b.emit(
+        "concat",
+        *(c if b.width(c) == 1 else b.emit("slice", c, start=i, stop=i + 1) for c, i in columns),
+    )
 
 
 @rule("logical_and", "bitwise_and")

@@ -40,11 +40,13 @@ def _addmm(call: Call) -> Value:
 
 
 def _product(call: Call, x: Value, y: Value) -> Value:
-    if isinstance(x, Rows) and x.per_row and isinstance(y, Parameter):
-        if y.transposed:
-            return _dense(call, x, y, -1)
-        return _dense_grad_input(call, x, y)
-    if isinstance(x, Transposed) and isinstance(y, Rows):
+    if isinstance(y, Parameter) and call.has_rows(x):
+        x = call.float_rows(x)
+        return _dense(call, x, y, -1) if y.transposed else _dense_grad_input(call, x, y)
+    if isinstance(x, Const):
+        turned = Const(x.tensor.T)
+        x = Transposed(call.rows(turned)) if call.has_rows(turned) else x
+    if isinstance(x, Transposed) and call.has_rows(y):
         terms = (Term(call.full(x.rows), call.full(call.float_rows(y))),)
         return Summed(terms, call.shape)
     if isinstance(y, Summed | Transposed | Rows):
@@ -90,13 +92,9 @@ def _view(call: Call) -> Value:
     x = call.rows(x)
     if not x.per_row:
         return replace(x, shape=shape)
-    if not shape or math.prod(shape[1:]) != x.width or shape[0] != _rows(call):
+    if not shape or math.prod(shape[1:]) != x.width or shape[0] != call.batch_size:
         raise call.refuse("moves the row axis of a batch", ROW_HINT)
     return replace(x, shape=shape[1:])
-
-
-def _rows(call: Call) -> int:
-    return int(call.node.all_input_nodes[0].meta["val"].shape[0])
 
 
 @rule("expand")
@@ -260,15 +258,23 @@ def _convert(call: Call) -> Value:
     dtype = call.args.get("dtype")
     if dtype is None or isinstance(x, Parameter | Summed):
         return x  # type: ignore[no-any-return]
-    integer = call.builder.buffer(call.rows(x).buffer).dtype == "int32"
-    if integer == dtype.is_floating_point or dtype == torch.bool:
+    before = call.node.all_input_nodes[0].meta["val"].dtype
+    index = call.builder.buffer(call.rows(x).buffer).dtype == "int32"
+    integer = not dtype.is_floating_point and dtype != torch.bool
+    # Truth values are floats in a Program, and as integers still are.
+    if index != integer and (index or before != torch.bool):
         raise call.refuse(
-            f"converts to {dtype}", "declare the input with the dtype in which the loss uses it"
+            f"converts {before} to {dtype}",
+            "declare the input with the dtype in which the loss uses it",
         )
+    if dtype == torch.bool and before != torch.bool:
+        raise call.refuse(f"converts {before} to {dtype}", "compare with a number instead")
     return x  # type: ignore[no-any-return]
 
 
 @rule("full_like", "zeros_like", "ones_like", "new_zeros", "new_ones", "new_full", "empty_like")
 def _full_like(call: Call) -> Value:
     default = 1.0 if "ones" in call.kind else 0.0
-    return Const(torch.full(call.shape, call.args.get("fill_value", default)))
+    dtype = call.node.meta["val"].dtype
+    dtype = torch.float64 if dtype.is_floating_point else dtype
+    return Const(torch.full(call.shape, call.args.get("fill_value", default), dtype=dtype))

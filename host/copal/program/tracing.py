@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import linecache
 from collections.abc import Callable, Sequence
@@ -31,24 +32,43 @@ def trace(
     Raises:
         CaptureError: The function looks at a tensor's value, to branch on it for instance.
     """
-    # Batch norm stays one operation, so that a refusal can name it.
-    all_of_core: Any = core_aten_decompositions()
-    table = {k: v for k, v in all_of_core.items() if "batch_norm" not in str(k)}
     try:
         with fx_traceback.preserve_node_meta():
-            graph: fx.GraphModule = make_fx(functionalize(function), decomposition_table=table)(
-                *tensors
-            )
+            graph: fx.GraphModule = make_fx(
+                functionalize(function), decomposition_table=_decompositions()
+            )(*tensors)
             return graph
     except RuntimeError as error:
-        if "_local_scalar_dense" not in str(error):
+        refusal = _refusal(error)
+        if refusal is None:
             raise
-        raise CaptureError(
+        raise refusal from error
+
+
+def _refusal(error: RuntimeError) -> CaptureError | None:
+    """What the tracer's own error means to the user, None if it is not about tracing."""
+    if "_local_scalar_dense" in str(error):
+        return CaptureError(
             "aten._local_scalar_dense",
             "the same operations for each batch",
             f"a branch or a number taken from a tensor's value, from {_user_line(error)}",
             "use torch.where instead of if, and tensors instead of item()",
-        ) from error
+        )
+    if "custom_function_call" in str(error):
+        return CaptureError(
+            "torch.autograd.Function",
+            "operations whose gradient PyTorch knows",
+            f"a function of the user's own, from {_user_line(error)}",
+            "write it with PyTorch's operations",
+        )
+    return None
+
+
+@functools.cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    # Batch norm stays one operation, so that a refusal can name it.
+    table: Any = core_aten_decompositions()
+    return {k: v for k, v in table.items() if "batch_norm" not in str(k)}
 
 
 def located(function: Callable[[Any, Any], Any], *arguments: Any) -> Any:
@@ -89,7 +109,18 @@ class _Lines(TorchFunctionMode):
         if frame is not None:
             line = _line(frame.f_code.co_filename, frame.f_lineno)
             fx_traceback.current_meta["stack_trace"] = line
+        if func is torch.nn.functional.one_hot:
+            return _one_hot(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
+
+
+def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """`one_hot` without its look at the values, which cannot be traced."""
+    if num_classes < 0:
+        raise CaptureError(
+            "one_hot", "a number of classes", "none", "write one_hot(x, num_classes=n)"
+        )
+    return (tensor.unsqueeze(-1) == torch.arange(num_classes)).to(torch.int64)
 
 
 def _in_library(file: str) -> bool:

@@ -39,7 +39,7 @@ class Phase:
     optimiser: Adam
     """Settings of the step."""
     max_grad_norm: float | None = None
-    """Clip the averaged gradient to this Euclidean norm; None: no clipping."""
+    """Averaged gradient times min(1, max_grad_norm / its Euclidean norm); None: no clipping."""
     every: int = 1
     """Run in updates u = 0, 1, ... with (u + 1) % every == 0."""
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     class Batch:
         """A sampled batch: a mapping from column name to array, with ids and weights.
 
-        Beside the schema's columns it holds `discount`, float32 [rows], gamma^k for a row that sums k
-        rewards (also at terminations: a loss multiplies it by 1 - terminated), and `weight`, the
+        Beside the schema's columns it holds `discount`, float32 [rows], gamma^k for a row that sums
+        k rewards (also at terminations: a loss multiplies it by 1 - terminated), and `weight`, the
         same array as `weights`. Arrays are views of the batch's own memory, which a call of
         `sample(out=batch)` overwrites. `len` is the number of rows.
         """
@@ -80,9 +80,9 @@ if TYPE_CHECKING:
             converted if their kind allows it (int to float, not float to int).
 
             Args:
-                stream: The sequence that a row belongs to, an environment for instance: one number or
-                    int [rows]. Rows of a stream are in time order. It matters for n_step > 1 and
-                    share_next_obs only.
+                stream: The sequence that a row belongs to, an environment for instance: one number
+                    or int [rows]. Rows of a stream are in time order. It matters for n_step > 1
+                    and share_next_obs only.
                 priority: Raw priorities >= 0, one number or float [rows]; a row without one enters
                     at the largest priority in the buffer, 1 if it is empty.
                 **columns: A value for every column, [*shape] or [rows, *shape].

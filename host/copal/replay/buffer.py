@@ -27,8 +27,8 @@ _RESERVED = ("stream", "priority", "discount", "weight")
 class PrioritizedReplay(NativeReplay):
     """Replay buffer that draws rows by priority (Schaul et al. 2016).
 
-    A row's priority is (|TD error| + eps)^alpha. Rows live in a ring of `capacity`; a K-ary sum tree
-    finds the row of a draw in O(log_K capacity). Every call may be made by any number of threads.
+    A row's priority is (|TD error| + eps)^alpha. Rows live in a ring of `capacity`; a K-ary sum
+    tree finds the row of a draw in O(log_K capacity). Any number of threads may make any call.
 
     Args:
         capacity: Rows, 1 to 2^32 - 1.
@@ -37,8 +37,8 @@ class PrioritizedReplay(NativeReplay):
         alpha: Exponent of priorities, 0 (uniform) to 1.
         eps: Added to |TD error|, so that no row is starved.
         fanout: Children of a tree node: 2, 4, 8, 16, 32 or 64.
-        n_step: Rewards summed into a row. A row's next observation and flags are those n steps later;
-            it is shortened at the end of an episode, and never crosses it.
+        n_step: Rewards summed into a row. A row's next observation and flags are those n steps
+            later; it is shortened at the end of an episode, and never crosses it.
         gamma: Discount a step, 0 to 1.
         share_next_obs: Store each observation once and take `next_obs` from the row n steps later.
             Memory is nearly halved; a row can be drawn one step later, and each episode's end takes
@@ -49,7 +49,8 @@ class PrioritizedReplay(NativeReplay):
 
     Raises:
         ConfigError: A setting is out of range.
-        SchemaError: A column is malformed, or one that `n_step` or `share_next_obs` needs is missing.
+        SchemaError: A column is malformed, or one that `n_step` or `share_next_obs` needs is
+            missing.
     """
 
     def __init__(
@@ -84,9 +85,9 @@ class PrioritizedReplay(NativeReplay):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the whole state to `path`, at once or not at all, without a copy in memory.
 
-        Rows that are filled, priorities, ids, pending rows and the random state are kept, so a loaded
-        buffer goes on like this one bit by bit. Meanwhile samplers go on; inserters and updaters
-        wait.
+        Rows that are filled, priorities, ids, pending rows and the random state are kept, so a
+        loaded buffer goes on like this one bit by bit. Meanwhile samplers go on; inserters and
+        updaters wait.
 
         Raises:
             CheckpointError: The file cannot be written; an older one is untouched.
@@ -101,7 +102,13 @@ class PrioritizedReplay(NativeReplay):
             CheckpointError: The file is missing, truncated, damaged, of another version, or of
                 another kind of buffer.
         """
-        settings = _settings_of(os.fspath(path), cls.__name__)
+        settings: dict[str, Any] = json.loads(cls._read_meta(os.fspath(path)))
+        found = settings.pop("class")
+        if found != cls.__name__:
+            raise CheckpointError(str(path), cls.__name__, found, f"load it with {found}.load")
+        settings["columns"] = {
+            name: (tuple(shape), dtype) for name, dtype, shape in settings["columns"]
+        }
         replay = cls(**settings)
         replay._load(os.fspath(path))
         return replay
@@ -190,15 +197,3 @@ def _parse_column(name: Any, spec: Any) -> tuple[str, str, tuple[int, ...]]:
         return name, np.dtype(dtype).name, shape
     except TypeError as e:
         raise SchemaError(name, "a NumPy dtype", repr(dtype)) from e
-
-
-def _settings_of(path: str, kind: str) -> dict[str, Any]:
-    meta = NativeReplay._read_meta(path)
-    settings: dict[str, Any] = json.loads(meta)
-    found = settings.pop("class")
-    if found != kind:
-        raise CheckpointError(path, kind, found, f"load it with {found}.load")
-    settings["columns"] = {
-        name: (tuple(shape), dtype) for name, dtype, shape in settings["columns"]
-    }
-    return settings

@@ -94,7 +94,8 @@ class Batch {
   bool contains(PyObject* key) const { return layout_->find(key) < layout_->parts.size(); }
   nb::object get(PyObject* key) {
     const size_t i = layout_->find(key);
-    if (i < views_.size()) [[likely]] return view(i);
+    if (i < views_.size()) [[likely]]
+      return view(i);
     std::string known;
     for (const std::string& name : keys()) known += (known.empty() ? "" : ", ") + name;
     throw copal::Error("SchemaError", PyUnicode_Check(key) ? text_of(key) : "batch",
@@ -116,7 +117,8 @@ class Batch {
     if (!a) throw nb::python_error();
     nb::object made = nb::steal(a);
     auto* array = reinterpret_cast<PyArrayObject*>(a);
-    if (PyArray_SetBaseObject(array, nb::object(owner_).release().ptr()) < 0) throw nb::python_error();
+    if (PyArray_SetBaseObject(array, nb::object(owner_).release().ptr()) < 0)
+      throw nb::python_error();
     return views_[i] = std::move(made);
   }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Calls from Python without nanobind's dispatch: an argument costs 5 ns by the C API and 90 ns as an
-// `nb::ndarray`, which is more than inserting a row does.
+// Calls from Python without nanobind's dispatch: an argument costs 5 ns by the C API and 90 ns as
+// an `nb::ndarray`, which is more than inserting a row does.
 #pragma once
 #include <exception>
 #include <new>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Python values to rows of a column: arrays of the exact dtype as they are, scalars and lists converted
-// where their kind allows it.
+// Python values to rows of a column: arrays of the exact dtype as they are, scalars and lists
+// converted where their kind allows it.
 #pragma once
 #include <cstring>
 #include <string>
@@ -10,8 +10,9 @@
 #include "call.hpp"
 
 inline int numpy_type(copal::Dtype d) {
-  static constexpr int kTypes[] = {NPY_BOOL,   NPY_INT8,   NPY_INT16,  NPY_INT32, NPY_INT64,  NPY_UINT8,
-                                   NPY_UINT16, NPY_UINT32, NPY_UINT64, NPY_HALF,  NPY_FLOAT32, NPY_FLOAT64};
+  static constexpr int kTypes[] = {NPY_BOOL,   NPY_INT8,  NPY_INT16,   NPY_INT32,
+                                   NPY_INT64,  NPY_UINT8, NPY_UINT16,  NPY_UINT32,
+                                   NPY_UINT64, NPY_HALF,  NPY_FLOAT32, NPY_FLOAT64};
   return kTypes[static_cast<size_t>(d)];
 }
 
@@ -27,7 +28,8 @@ inline std::string text_of(PyObject* o) { return nb::borrow<nb::str>(o).c_str();
 
 inline std::string shape_text(const npy_intp* dims, int n) {
   std::string s = "(";
-  for (int i = 0; i < n; ++i) s += std::to_string(dims[i]) + (n == 1 || i + 1 < n ? "," : "") + (i + 1 < n ? " " : "");
+  for (int i = 0; i < n; ++i)
+    s += std::to_string(dims[i]) + (n == 1 || i + 1 < n ? "," : "") + (i + 1 < n ? " " : "");
   return s + ")";
 }
 
@@ -48,7 +50,10 @@ struct ColumnValue {
 class ColumnReader {
  public:
   explicit ColumnReader(const copal::Column& c)
-      : name_(c.name), dtype_(c.dtype), type_(numpy_type(c.dtype)), dims_(c.shape.begin(), c.shape.end()) {}
+      : name_(c.name),
+        dtype_(c.dtype),
+        type_(numpy_type(c.dtype)),
+        dims_(c.shape.begin(), c.shape.end()) {}
 
   // Throws SchemaError.
   void read(PyObject* o, ColumnValue& out) const {
@@ -72,7 +77,8 @@ class ColumnReader {
     const npy_intp* dims = PyArray_DIMS(a);
     bool fits = extra == 0 || extra == 1;
     for (size_t i = 0; fits && i < dims_.size(); ++i) fits = dims[i + extra] == dims_[i];
-    if (!fits) [[unlikely]] fail_shape(a);
+    if (!fits) [[unlikely]]
+      fail_shape(a);
     out.batch = extra == 1;
     out.rows = out.batch ? dims[0] : 1;
     if (!same || !PyArray_ISCARRAY_RO(a)) [[unlikely]] {
@@ -85,8 +91,9 @@ class ColumnReader {
 
   // A contiguous copy in the column's dtype; the kind has been checked.
   nb::object cast(PyArrayObject* a) const {
-    PyObject* copy = PyArray_FromArray(a, PyArray_DescrFromType(type_),
-                                       NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED | NPY_ARRAY_FORCECAST);
+    PyObject* copy =
+        PyArray_FromArray(a, PyArray_DescrFromType(type_),
+                          NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED | NPY_ARRAY_FORCECAST);
     if (!copy) throw nb::python_error();
     return nb::steal(copy);
   }
@@ -127,14 +134,17 @@ class ColumnReader {
     const int from = rank(PyArray_TYPE(a)), to = rank(type_);
     if (from > to) {
       fail(copal::dtype_name(dtype_), dtype_text(a),
-           std::string("convert it with `numpy.asarray(x).astype(\"") + copal::dtype_name(dtype_) + "\")`");
+           std::string("convert it with `numpy.asarray(x).astype(\"") + copal::dtype_name(dtype_) +
+               "\")`");
     }
     if (to == 1 && from == 1 && !same_type(PyArray_TYPE(a), type_)) {
       nb::object there = cast(a);
       PyObject* equal = PyObject_RichCompare(made, there.ptr(), Py_EQ);
       if (!equal) throw nb::python_error();
-      if (!nb::cast<bool>(nb::module_::import_("numpy").attr("all")(nb::steal(equal)))) {
-        fail(std::string("values that fit ") + copal::dtype_name(dtype_), text_of(nb::str(array).ptr()), "");
+      nb::object all = nb::module_::import_("numpy").attr("all")(nb::steal(equal));
+      if (!PyObject_IsTrue(all.ptr())) {
+        fail(std::string("values that fit ") + copal::dtype_name(dtype_),
+             text_of(nb::str(array).ptr()), "");
       }
     }
     return array;
@@ -164,3 +174,45 @@ class ColumnReader {
   int type_;
   std::vector<npy_intp> dims_;
 };
+
+// A contiguous array of `type` with n values. Values are cast as `casting` of the array API would
+// within a kind; throws SchemaError.
+inline nb::object numbers(PyObject* o, int type, const char* field, size_t n, bool scalar) {
+  PyObject* made = PyArray_FromAny(o, nullptr, 0, 0, 0, nullptr);
+  if (!made) {
+    nb::python_error e;
+    throw copal::Error("SchemaError", field, "numbers", e.what());
+  }
+  nb::object any = nb::steal(made);
+  auto* a = reinterpret_cast<PyArrayObject*>(made);
+  const bool integers = PyTypeNum_ISINTEGER(PyArray_TYPE(a)) && !PyTypeNum_ISBOOL(PyArray_TYPE(a));
+  if (!integers && !(PyTypeNum_ISFLOAT(type) && PyTypeNum_ISFLOAT(PyArray_TYPE(a)))) {
+    throw copal::Error("SchemaError", field, PyTypeNum_ISFLOAT(type) ? "numbers" : "integers",
+                       dtype_text(a));
+  }
+  const bool shape_ok = scalar
+                            ? PyArray_NDIM(a) == 0
+                            : PyArray_NDIM(a) == 1 && static_cast<size_t>(PyArray_DIM(a, 0)) == n;
+  if (!shape_ok) {
+    throw copal::Error("SchemaError", field,
+                       scalar ? "one value" : "shape (" + std::to_string(n) + ",)",
+                       "shape " + shape_text(PyArray_DIMS(a), PyArray_NDIM(a)));
+  }
+  PyObject* cast =
+      PyArray_FromArray(a, PyArray_DescrFromType(type),
+                        NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED | NPY_ARRAY_FORCECAST);
+  if (!cast) throw nb::python_error();
+  return nb::steal(cast);
+}
+
+// The data of an array that is already as wanted, else of a converted copy kept in `owner`.
+template <class T>
+const T* data_of(PyObject* o, int type, const char* field, size_t n, nb::object& owner) {
+  auto* a = reinterpret_cast<PyArrayObject*>(o);
+  if (!PyArray_Check(o) || !same_type(PyArray_TYPE(a), type) || PyArray_NDIM(a) != 1 ||
+      static_cast<size_t>(PyArray_DIM(a, 0)) != n || !PyArray_ISCARRAY_RO(a)) [[unlikely]] {
+    owner = numbers(o, type, field, n, false);
+    a = reinterpret_cast<PyArrayObject*>(owner.ptr());
+  }
+  return static_cast<const T*>(PyArray_DATA(a));
+}

@@ -7,6 +7,7 @@
 #define NO_IMPORT_ARRAY
 #endif
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 #include <numpy/arrayobject.h>
 
 namespace nb = nanobind;

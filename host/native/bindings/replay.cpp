@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "batch.hpp"
+#include "bound_replay.hpp"
 #include "call.hpp"
 #include "columns.hpp"
 
@@ -19,77 +20,6 @@ using copal::Replay;
 
 constexpr size_t kKeepGilRows = 8;  // a shorter call ends before another thread could use the GIL
 
-// A Replay with what its Python calls need to know about the columns.
-class BoundReplay : public Replay {
- public:
-  BoundReplay(copal::Schema schema, const copal::ReplayConfig& config)
-      : Replay(std::move(schema), config) {
-    for (const copal::Column& c : this->schema()) {
-      readers.emplace_back(c);
-      names.push_back(nb::steal(PyUnicode_InternFromString(c.name.c_str())));
-    }
-    names.push_back(nb::steal(PyUnicode_InternFromString("stream")));
-    names.push_back(nb::steal(PyUnicode_InternFromString("priority")));
-  }
-
-  size_t stream_place() const { return readers.size(); }
-  size_t priority_place() const { return readers.size() + 1; }
-
-  // Place of each keyword: a column, the stream or the priority. A call site passes the same tuple
-  // every time, so the last one is remembered.
-  std::shared_ptr<const std::vector<size_t>> places(PyObject* keywords) {
-    if (keywords && keywords == last_keywords_.ptr()) return places_;
-    auto places = std::make_shared<std::vector<size_t>>();
-    std::vector<bool> given(names.size());
-    const Py_ssize_t n = keywords ? PyTuple_GET_SIZE(keywords) : 0;
-    for (Py_ssize_t k = 0; k < n; ++k) {
-      places->push_back(place(PyTuple_GET_ITEM(keywords, k)));
-      given[places->back()] = true;
-    }
-    for (size_t i = 0; i < readers.size(); ++i) {
-      if (given[i]) continue;
-      throw copal::Error("SchemaError", schema()[i].name, "a value for every column", "none",
-                         "pass `" + schema()[i].name + "=`");
-    }
-    if (keywords) last_keywords_ = nb::borrow(keywords), places_ = places;
-    return places;
-  }
-
-  // Layout of a batch; that of the last size is remembered.
-  const std::shared_ptr<const BatchLayout>& layout(size_t rows) {
-    if (!layout_ || layout_->rows != rows) layout_ = std::make_shared<BatchLayout>(schema(), rows);
-    return layout_;
-  }
-
-  std::vector<ColumnReader> readers;
-  std::vector<nb::object> names;  // of the columns, then `stream` and `priority`
-
- private:
-  size_t place(PyObject* name) const {
-    for (size_t i = 0; i < names.size(); ++i) {
-      if (names[i].ptr() == name) return i;
-    }
-    for (size_t i = 0; i < names.size(); ++i) {
-      if (PyUnicode_Compare(names[i].ptr(), name) == 0) return i;
-    }
-    nb::list known;
-    std::string all;
-    for (size_t i = 0; i < readers.size(); ++i) {
-      known.append(names[i]);
-      all += (i ? ", " : "") + schema()[i].name;
-    }
-    nb::object near = nb::module_::import_("difflib").attr("get_close_matches")(
-        nb::borrow(name), known, nb::arg("n") = 1, nb::arg("cutoff") = 0.5);
-    std::string hint = "pass only columns of the schema, `stream` and `priority`";
-    if (nb::len(near)) hint = "did you mean `" + text_of(nb::object(near[0]).ptr()) + "`?";
-    throw copal::Error("SchemaError", text_of(name), "one of " + all, "an unknown column", hint);
-  }
-
-  nb::object last_keywords_;
-  std::shared_ptr<const std::vector<size_t>> places_;
-  std::shared_ptr<const BatchLayout> layout_;
-};
-
 BoundReplay& self_of(PyObject* self) {
   if (!nb::inst_ready(self)) {
     throw copal::Error("ConfigError", "replay", "a constructed buffer",
@@ -97,45 +27,6 @@ BoundReplay& self_of(PyObject* self) {
                        "call super().__init__(...) in the subclass");
   }
   return *nb::inst_ptr<BoundReplay>(self);
-}
-
-// A contiguous array of `type` with n values. Values are cast as `casting` of the array API would
-// within a kind; throws SchemaError.
-nb::object numbers(PyObject* o, int type, const char* field, size_t n, bool scalar) {
-  PyObject* made = PyArray_FromAny(o, nullptr, 0, 0, 0, nullptr);
-  if (!made) {
-    nb::python_error e;
-    throw copal::Error("SchemaError", field, "numbers", e.what());
-  }
-  nb::object any = nb::steal(made);
-  auto* a = reinterpret_cast<PyArrayObject*>(made);
-  const bool integers = PyTypeNum_ISINTEGER(PyArray_TYPE(a)) && !PyTypeNum_ISBOOL(PyArray_TYPE(a));
-  if (!integers && !(PyTypeNum_ISFLOAT(type) && PyTypeNum_ISFLOAT(PyArray_TYPE(a)))) {
-    throw copal::Error("SchemaError", field, PyTypeNum_ISFLOAT(type) ? "numbers" : "integers",
-                       dtype_text(a));
-  }
-  const bool shape_ok = scalar ? PyArray_NDIM(a) == 0
-                               : PyArray_NDIM(a) == 1 && static_cast<size_t>(PyArray_DIM(a, 0)) == n;
-  if (!shape_ok) {
-    throw copal::Error("SchemaError", field, scalar ? "one value" : "shape (" + std::to_string(n) + ",)",
-                       "shape " + shape_text(PyArray_DIMS(a), PyArray_NDIM(a)));
-  }
-  PyObject* cast = PyArray_FromArray(a, PyArray_DescrFromType(type),
-                                     NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED | NPY_ARRAY_FORCECAST);
-  if (!cast) throw nb::python_error();
-  return nb::steal(cast);
-}
-
-// The data of an array that is already as wanted, else of a converted copy kept in `owner`.
-template <class T>
-const T* data_of(PyObject* o, int type, const char* field, size_t n, nb::object& owner) {
-  auto* a = reinterpret_cast<PyArrayObject*>(o);
-  if (!PyArray_Check(o) || !same_type(PyArray_TYPE(a), type) || PyArray_NDIM(a) != 1 ||
-      static_cast<size_t>(PyArray_DIM(a, 0)) != n || !PyArray_ISCARRAY_RO(a)) [[unlikely]] {
-    owner = numbers(o, type, field, n, false);
-    a = reinterpret_cast<PyArrayObject*>(owner.ptr());
-  }
-  return static_cast<const T*>(PyArray_DATA(a));
 }
 
 PyObject* ids_array(const std::vector<uint64_t>& ids) {
@@ -180,8 +71,9 @@ void read_extras(PyObject* stream, PyObject* priority, size_t n, bool batch, cop
     rows.one_stream = PyLong_AsLongLong(stream);
     if (PyErr_Occurred()) throw nb::python_error();
   } else if (stream) {
-    keep.stream = numbers(stream, NPY_INT64, "stream", n, !batch || !PyArray_Check(stream) ||
-                          PyArray_NDIM(reinterpret_cast<PyArrayObject*>(stream)) == 0);
+    keep.stream = numbers(stream, NPY_INT64, "stream", n,
+                          !batch || !PyArray_Check(stream) ||
+                              PyArray_NDIM(reinterpret_cast<PyArrayObject*>(stream)) == 0);
     auto* a = reinterpret_cast<PyArrayObject*>(keep.stream.ptr());
     const auto* data = static_cast<const int64_t*>(PyArray_DATA(a));
     if (PyArray_NDIM(a) == 0) {
@@ -201,8 +93,8 @@ PyObject* add(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject*
   try {
     BoundReplay& r = self_of(self);
     if (count != 0) {
-      throw copal::Error("SchemaError", "add", "columns by name", std::to_string(count) + " unnamed",
-                         "write add(obs=..., ...)");
+      throw copal::Error("SchemaError", "add", "columns by name",
+                         std::to_string(count) + " unnamed", "write add(obs=..., ...)");
     }
     AddCall call;
     call.values.resize(r.readers.size());
@@ -326,7 +218,8 @@ copal::Schema schema_of(const std::vector<ColumnSpec>& columns) {
     size_t d = 0;
     while (d < std::size(copal::kDtypes) && dtype != copal::kDtypes[d].name) ++d;
     if (d == std::size(copal::kDtypes)) {
-      throw copal::Error("SchemaError", name, "a bool, integer or float dtype of at most 8 bytes", dtype);
+      throw copal::Error("SchemaError", name, "a bool, integer or float dtype of at most 8 bytes",
+                         dtype);
     }
     made.emplace_back(name, static_cast<copal::Dtype>(d), shape);
   }
@@ -340,13 +233,14 @@ nb::object read_only_view(PyObject* owner, const copal::Column& c, const std::by
   npy_intp step = static_cast<npy_intp>(copal::dtype_bytes(c.dtype));
   for (size_t i = c.shape.size(); i > 0; --i) strides[i] = step, step *= dims[i];
   strides[0] = static_cast<npy_intp>(stride);
-  PyObject* a = PyArray_New(&PyArray_Type, static_cast<int>(dims.size()), dims.data(),
-                            numpy_type(c.dtype), strides.data(), const_cast<std::byte*>(data), 0,
-                            NPY_ARRAY_ALIGNED, nullptr);
+  PyObject* a =
+      PyArray_New(&PyArray_Type, static_cast<int>(dims.size()), dims.data(), numpy_type(c.dtype),
+                  strides.data(), const_cast<std::byte*>(data), 0, NPY_ARRAY_ALIGNED, nullptr);
   if (!a) throw nb::python_error();
   nb::object view = nb::steal(a);
   Py_INCREF(owner);
-  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(a), owner) < 0) throw nb::python_error();
+  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(a), owner) < 0)
+    throw nb::python_error();
   return view;
 }
 
@@ -361,7 +255,8 @@ nb::object column_view(nb::handle_t<BoundReplay> self, const std::string& name) 
     throw copal::Error("SchemaError", name, "a stored column", "one that is shared with `obs`",
                        "sample it, or build the buffer with share_next_obs=False");
   }
-  return read_only_view(self.ptr(), r.schema()[i], data, stride, std::min(r.reserved(), r.capacity()));
+  return read_only_view(self.ptr(), r.schema()[i], data, stride,
+                        std::min(r.reserved(), r.capacity()));
 }
 
 nb::object leaves_view(nb::handle_t<BoundReplay> self) {
@@ -418,9 +313,9 @@ void bind_replay(nb::module_& m) {
   nb::class_<BoundReplay, Replay>(m, "Replay", nb::type_slots(kSlots))
       .def(
           "__init__",
-          [](BoundReplay* self, const std::vector<ColumnSpec>& columns, uint64_t capacity, double alpha,
-             double eps, unsigned fanout, unsigned n_step, double gamma, bool share_next_obs,
-             bool clip_bad, uint64_t seed) {
+          [](BoundReplay* self, const std::vector<ColumnSpec>& columns, uint64_t capacity,
+             double alpha, double eps, unsigned fanout, unsigned n_step, double gamma,
+             bool share_next_obs, bool clip_bad, uint64_t seed) {
             new (self) BoundReplay(schema_of(columns), {capacity, alpha, eps, fanout, n_step, gamma,
                                                         share_next_obs, clip_bad, seed});
           },

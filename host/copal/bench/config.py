@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT
+"""The settings of each `copal bench` verb; the command line is derived from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from copal.bench.peers import PEERS
+from copal.errors import ConfigError, UnknownNameError
+
+REPLAY_PEERS = tuple(peer.name for peer in PEERS if peer.replay)
+TRAIN_PEERS = tuple(peer.name for peer in PEERS if peer.train)
+
+
+@dataclass(frozen=True)
+class ReplayBench:
+    """Insert, sample, update, and the whole cycle of them, beside other replay buffers.
+
+    Raises:
+        ConfigError: A value is out of range.
+        UnknownNameError: There is no such peer.
+    """
+
+    rows: tuple[int, ...] = (10_000, 100_000, 1_000_000)
+    """Capacities, each filled before it is measured; with `plot`, 10,000,000 comes on top."""
+    batch_sizes: tuple[int, ...] = (32, 256)
+    """Rows that are drawn, and whose priorities are set, at a time."""
+    insert_sizes: tuple[int, ...] = (1, 64)
+    """Rows that are inserted at a time."""
+    peers: tuple[str, ...] = REPLAY_PEERS
+    """Which others to measure; one that is not installed is a row that says so."""
+    rounds: int = 5
+    """Every implementation is measured once a round; figures are medians over rounds."""
+    block_ms: float = 40.0
+    """Length of one measurement in milliseconds."""
+    threads: int = 2
+    """Threads of the scaling rows; 1 leaves them out."""
+    cpu: int | None = None
+    """Processor that everything is pinned to; None: the last one allowed."""
+    peer_root: Path = Path(".venv-peers")
+    """Folder with one environment a peer, as `make peers` makes it."""
+    json: bool = False
+    """Print JSON on stdout instead of tables."""
+    plot: Path | None = None
+    """Image file that gets the growth of the cycle's cost with the number of rows."""
+
+    def __post_init__(self) -> None:
+        _numbers("rows", self.rows)
+        _numbers("batch_sizes", self.batch_sizes)
+        _numbers("insert_sizes", self.insert_sizes)
+        _at_least_one("rounds", self.rounds)
+        _at_least_one("threads", self.threads)
+        _positive("block_ms", self.block_ms)
+        _known("peers", self.peers, REPLAY_PEERS)
+        if max(self.batch_sizes) > min(self.rows):
+            raise ConfigError(
+                "batch_sizes", f"at most {min(self.rows)} rows", str(max(self.batch_sizes))
+            )
+
+
+@dataclass(frozen=True)
+class LearnerBench:
+    """One update of an algorithm: captured and native, torch, NumPy, and the bare GEMMs.
+
+    Raises:
+        ConfigError: A value is out of range.
+    """
+
+    algo: str = "dqn"
+    """Algorithm, a name of `copal.algorithms`."""
+    batch_size: int = 64
+    """Rows of the batch."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers."""
+    threads: int = 1
+    """Parallel learners, and threads of torch and NumPy."""
+    rounds: int = 7
+    """Every implementation is measured once a round; figures are medians over rounds."""
+    json: bool = False
+    """Print JSON on stdout instead of a table."""
+
+    def __post_init__(self) -> None:
+        _numbers("hidden", self.hidden)
+        _at_least_one("batch_size", self.batch_size)
+        _at_least_one("threads", self.threads)
+        _at_least_one("rounds", self.rounds)
+
+
+@dataclass(frozen=True)
+class TrainBench:
+    """Environment steps a second of DQN training, one update a step, beside other frameworks.
+
+    Raises:
+        ConfigError: A value is out of range.
+        UnknownNameError: There is no such peer.
+    """
+
+    env: str = "LunarLander-v3"
+    """Gymnasium id."""
+    batch_size: int = 64
+    """Rows of a batch."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers."""
+    update_interval: int = 1
+    """Environment steps an update."""
+    actors: int = 1
+    """Actor threads of copal."""
+    num_envs: int = 1
+    """Environments of each of copal's actors."""
+    learners: int = 1
+    """Parallel learners of copal."""
+    peers: tuple[str, ...] = TRAIN_PEERS
+    """Which others to measure; one that is not installed is a row that says so."""
+    peer_threads: int = 1
+    """Threads of torch in the peers; a small network gains little from a second one."""
+    seconds: float = 8.0
+    """Length of one measurement, after the warm-up."""
+    rounds: int = 3
+    """Every implementation is measured once a round; figures are medians over rounds."""
+    solve_seeds: tuple[int, ...] = ()
+    """Also train copal and the torch loop to `solve_return` with each of these seeds."""
+    solve_return: float = 200.0
+    """Mean return of the evaluations that end such a run."""
+    solve_steps: int = 400_000
+    """Environment steps after which such a run ends in any case."""
+    peer_root: Path = Path(".venv-peers")
+    """Folder with one environment a peer, as `make peers` makes it."""
+    json: bool = False
+    """Print JSON on stdout instead of tables."""
+
+    def __post_init__(self) -> None:
+        _numbers("hidden", self.hidden)
+        for name in ("batch_size", "update_interval", "actors", "num_envs", "learners"):
+            _at_least_one(name, getattr(self, name))
+        for name in ("peer_threads", "rounds", "solve_steps"):
+            _at_least_one(name, getattr(self, name))
+        _positive("seconds", self.seconds)
+        _known("peers", self.peers, TRAIN_PEERS)
+
+
+def _numbers(field: str, values: tuple[int, ...]) -> None:
+    if not values or min(values) < 1:
+        raise ConfigError(field, "one or more integers of at least 1", str(values))
+
+
+def _at_least_one(field: str, value: int) -> None:
+    if value < 1:
+        raise ConfigError(field, "an integer of at least 1", str(value))
+
+
+def _positive(field: str, value: float) -> None:
+    if not 0 < value < float("inf"):
+        raise ConfigError(field, "a finite number above 0", str(value))
+
+
+def _known(field: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in known:
+            raise UnknownNameError.of(field, name, known)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT
+"""Measures one learner update and says how each implementation compares with copal."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from copal.bench import machine
+from copal.bench.config import LearnerBench
+from copal.bench.runner import BASELINE
+from copal.bench.table import Report, Row
+
+EXPECTED = (BASELINE, "torch-eager-fused", "torch-compile", "numpy", "gemm-bound")
+
+
+def measure(config: LearnerBench) -> Report:
+    """Measures everything that the configuration asks for."""
+    described = machine.describe()
+    module: Any = importlib.import_module("copal.bench.learner")
+    rows = module.rows(
+        algo=config.algo,
+        batch_size=config.batch_size,
+        hidden=config.hidden,
+        threads=config.threads,
+        rounds=config.rounds,
+    )
+    return Report(described, {BASELINE: machine.versions()}, with_ratios(rows))
+
+
+def with_ratios(rows: list[Row]) -> list[Row]:
+    """The rows with a ratio each, and one more for every implementation that left none."""
+    base = next((row["us"] for row in rows if row["name"] == BASELINE and "us" in row), None)
+    found = []
+    for row in rows:
+        compared = base is not None and "us" in row and "ratio" not in row
+        found.append({**row, "ratio": row["us"] / base} if compared else row)
+    names = {row["name"] for row in rows}
+    missing = [name for name in EXPECTED if name not in names]
+    return found + [{"name": name, "absent": "not measured"} for name in missing]

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""The growth of a replay buffer's cost with the number of its rows, as a picture."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from copal.errors import ConfigError
+
+
+def require_matplotlib() -> Any:
+    """Imports matplotlib's `Figure` class, which needs no display.
+
+    Raises:
+        ConfigError: matplotlib is not installed.
+    """
+    try:
+        return importlib.import_module("matplotlib.figure").Figure
+    except ImportError as error:
+        raise ConfigError(
+            "plot", "matplotlib to be installed", str(error), "pip install 'copal-rl[plot]'"
+        ) from error
+
+
+def growth(rows: Sequence[dict[str, Any]], op: str, path: Path) -> None:
+    """Draws microseconds against rows, both logarithmic, a line for each implementation.
+
+    Sizes are measured one after the other, so the fastest round is drawn: it is the one that other
+    work on the machine disturbed least.
+
+    Args:
+        rows: Rows of a replay report.
+        op: Operation to draw, at the largest of its sizes.
+        path: Image file; its suffix chooses the format.
+
+    Raises:
+        ConfigError: matplotlib is not installed, or does not know the format.
+    """
+    figure = require_matplotlib()(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    drawn = [row for row in rows if row.get("op") == op and "us_min" in row]
+    largest = max((row["n"] for row in drawn), default=0)
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for row in drawn:
+        if row["n"] == largest:
+            lines.setdefault(row["name"], []).append((row["rows"], row["us_min"]))
+    for name, points in lines.items():
+        sizes, costs = zip(*sorted(points), strict=True)
+        axes.plot(sizes, costs, marker="o", label=name)
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="rows in the buffer",
+        ylabel="microseconds, fastest round",
+        title=f"{op} {largest:g}: insert 1, sample {largest:g}, update {largest:g}",
+    )
+    axes.grid(visible=True, which="both", alpha=0.3)
+    if lines:
+        axes.legend()
+    try:
+        figure.savefig(path)
+    except ValueError as error:
+        raise ConfigError(
+            "plot", "an image file such as growth.svg", str(path), str(error)
+        ) from error

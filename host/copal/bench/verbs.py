@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT
+"""The function behind each verb of `copal bench`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from copal.bench import learner_report, replay_report, train_report
+from copal.bench.config import LearnerBench, ReplayBench, TrainBench
+from copal.bench.plot import growth, require_matplotlib
+from copal.bench.table import Report, flat_table, heading, replay_table
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One verb of `copal bench`."""
+
+    run: Callable[[Any], int]
+    """Takes the configuration, prints the report, returns the exit status."""
+    help: str
+    """One line for `copal bench --help`."""
+    config: type
+    """The configuration's dataclass."""
+
+
+def run_replay(config: ReplayBench) -> Report:
+    """Measures prioritized replay buffers side by side; draws `config.plot` if asked.
+
+    Returns:
+        Rows `{"name", "rows", "op", "n", "us", "us_min", "ratio"}`; the ratio says how many times
+        slower than copal a row is.
+
+    Raises:
+        ConfigError: A plot is wanted and matplotlib is not installed.
+    """
+    if config.plot is not None:
+        require_matplotlib()
+    report = replay_report.measure(config)
+    if config.plot is not None:
+        growth(report.rows, "cycle", config.plot)
+    return report
+
+
+def run_learner(config: LearnerBench) -> Report:
+    """Measures one learner update.
+
+    Returns:
+        Rows `{"name", "us", "us_min", "gflops", "ratio"}`.
+    """
+    return learner_report.measure(config)
+
+
+def run_train(config: TrainBench) -> Report:
+    """Measures DQN training.
+
+    Returns:
+        Rows `{"name", "op": "rate", "env_steps_per_s", "updates_per_s", "ratio"}` and, for each of
+        `config.solve_seeds`, `{"name", "op": "solve", "seed", "mean_return", "wall_s", ...}`.
+    """
+    return train_report.measure(config)
+
+
+def _print(report: Report, json: bool, *tables: str) -> int:
+    if json:
+        print(report.to_json())
+    else:
+        print(heading(report.machine))
+        for table in tables:
+            print(f"\n{table}")
+    return 0
+
+
+def _replay(config: ReplayBench) -> int:
+    report = run_replay(config)
+    return _print(report, config.json, replay_table(report.rows))
+
+
+def _learner(config: LearnerBench) -> int:
+    report = run_learner(config)
+    return _print(report, config.json, flat_table(report.rows, ("us", "us_min", "gflops")))
+
+
+def _train(config: TrainBench) -> int:
+    report = run_train(config)
+    solved = [row for row in report.rows if row.get("op") == "solve" and "wall_s" in row]
+    tables = [
+        flat_table(
+            [row for row in report.rows if row not in solved],
+            ("env_steps_per_s", "updates_per_s"),
+        )
+    ]
+    if solved:
+        tables.append(flat_table(solved, ("seed", "mean_return", "env_steps", "wall_s")))
+    return _print(report, config.json, *tables)
+
+
+BENCHES = {
+    "replay": Bench(_replay, "insert, sample and update of prioritized replay", ReplayBench),
+    "learner": Bench(_learner, "one learner update beside torch, NumPy and GEMM", LearnerBench),
+    "train": Bench(_train, "steps a second of DQN beside other frameworks", TrainBench),
+}

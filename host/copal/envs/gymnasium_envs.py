@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: MIT
+"""Gymnasium environments in a plain loop: for a few of them faster than its vector classes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from copal.envs.base import Environments, Episode
+from copal.errors import ConfigError, EnvironmentFailedError, UnknownNameError
+
+FAILURES_IN_A_ROW = 3
+"""Failures without a successful step in between that stop the run."""
+RECORDED_ACTIONS = 100_000
+"""Longest episode, in steps, whose actions are kept to reproduce it."""
+
+
+def make_one(env_id: str) -> Any:
+    """One environment whose observations are a Box.
+
+    Raises:
+        UnknownNameError: No such id; the near matches are listed.
+        ConfigError: It needs a package that is not installed.
+    """
+    try:
+        env = gymnasium.make(env_id, disable_env_checker=True)
+    except gymnasium.error.DependencyNotInstalled as e:
+        raise ConfigError(
+            "env", "its packages installed", str(e), "pip install 'copal-rl[envs]'"
+        ) from e
+    except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as e:
+        raise UnknownNameError.of("env", env_id, gymnasium.registry.keys()) from e
+    except (gymnasium.error.Error, ImportError) as e:
+        raise ConfigError("env", "an id that Gymnasium can make", f"`{env_id}` ({e})") from e
+    if not isinstance(env.observation_space, gymnasium.spaces.Box):
+        env = gymnasium.wrappers.FlattenObservation(env)
+    return env
+
+
+class GymnasiumEnvironments(Environments):
+    """N environments made by `gymnasium.make`.
+
+    Each episode has a seed of its own, derived from (seed, stream, episode), so that an episode in
+    progress can be reproduced from that number and its actions.
+
+    Args:
+        env_id: What `gymnasium.make` takes.
+        count: N.
+        seed: Seed of the run.
+        first_stream: Stream of the first environment; the others follow.
+    """
+
+    def __init__(self, env_id: str, count: int, *, seed: int, first_stream: int = 0) -> None:
+        self._id, self._seed, self._first = env_id, seed, first_stream
+        self._envs = [make_one(env_id) for _ in range(count)]
+        one = self._envs[0]
+        super().__init__(count, one.observation_space, one.action_space)
+        self._discrete = isinstance(self.action_space, gymnasium.spaces.Discrete)
+        # 0 * x sums to 0 only if every x is finite: the cheapest test of a short vector.
+        self._zeros = np.zeros(self.obs[0].size, np.float32)
+        self._flat_next = self.next_obs.reshape(count, -1)
+        self._check = self.obs.dtype == np.float32
+        self._episode = [-1] * count
+        self._actions: list[list[Any]] = [[] for _ in range(count)]
+        self._total = [0.0] * count
+        self._length = [0] * count
+        self._failures = [0] * count
+        self._ended: list[int] = []
+        for i in range(count):
+            self._begin(i)
+        np.copyto(self.obs, self.next_obs)
+
+    def step(self, actions: NDArray[Any]) -> None:
+        """Steps every environment; one that fails is replaced and marked in `lost`."""
+        if self.any_lost:
+            self.lost[:] = False
+            self.any_lost = False
+        for i, action in enumerate(actions.tolist() if self._discrete else actions):
+            self._step_or_replace(i, action)
+
+    def _step_or_replace(self, i: int, action: Any) -> None:
+        try:
+            self._step_one(i, action)
+        except Exception as e:  # noqa: BLE001 - whatever user code raises
+            self._fail(i, e)
+            self.lost[i] = self.any_lost = True
+            self.terminated[i] = self.truncated[i] = False
+            self._begin(i)
+
+    def _step_one(self, i: int, action: Any) -> None:
+        sent = action + self.action_start if self._discrete else action
+        obs, reward, terminated, truncated, _ = self._envs[i].step(sent)
+        reward = float(reward)
+        self._take(i, obs, reward)
+        self.reward[i] = reward
+        self.terminated[i] = terminated
+        self.truncated[i] = truncated
+        self._failures[i] = 0
+        self._total[i] += reward
+        self._length[i] += 1
+        if self._length[i] <= RECORDED_ACTIONS:
+            self._actions[i].append(action)
+        if terminated or truncated:
+            self._ended.append(i)
+            self.finished.append(Episode(self._total[i], self._length[i]))
+
+    def _take(self, i: int, obs: Any, reward: float) -> None:
+        self.next_obs[i] = obs
+        if self._check and not (
+            self._flat_next[i].dot(self._zeros) == 0.0 and math.isfinite(reward)
+        ):
+            raise ValueError("the environment returned NaN or an infinite value")
+
+    def advance(self) -> None:
+        """Begins new episodes where one ended and makes `next_obs` the current observations."""
+        if self._ended:
+            for i in self._ended:
+                self._begin(i)
+            self._ended.clear()
+        np.copyto(self.obs, self.next_obs)
+
+    def _begin(self, i: int) -> None:
+        while True:
+            self._episode[i] += 1
+            self._actions[i] = []
+            self._total[i], self._length[i] = 0.0, 0
+            try:
+                obs, _ = self._envs[i].reset(seed=self._episode_seed(i))
+                self._take(i, obs, 0.0)
+            except Exception as e:  # noqa: BLE001 - whatever user code raises
+                self._fail(i, e)
+            else:
+                return
+
+    def _episode_seed(self, i: int) -> int:
+        words = (self._seed, self._first + i, self._episode[i])
+        return int(np.random.SeedSequence(words).generate_state(1)[0])
+
+    def _fail(self, i: int, cause: Exception) -> None:
+        self._failures[i] += 1
+        if self._failures[i] >= FAILURES_IN_A_ROW:
+            raise EnvironmentFailedError(
+                "env",
+                f"a successful step of `{self._id}` within {FAILURES_IN_A_ROW} instances",
+                f"{type(cause).__name__}: {cause}",
+                "the last checkpoint is intact; fix the environment and use --resume",
+            ) from cause
+        self.restarts += 1
+        with contextlib.suppress(Exception):
+            self._envs[i].close()
+        self._envs[i] = make_one(self._id)
+
+    def state(self) -> list[dict[str, Any]]:
+        """Episode number, actions so far and current observation of each environment."""
+        whole = [n <= RECORDED_ACTIONS for n in self._length]
+        return [
+            {
+                "episode": self._episode[i],
+                "actions": np.asarray(self._actions[i]).tolist() if whole[i] else None,
+                "obs": self.obs[i].tolist(),
+            }
+            for i in range(self.count)
+        ]
+
+    def restore(self, states: list[dict[str, Any]]) -> list[int]:
+        """Replays each episode in progress and compares where it leads with what was stored."""
+        changed = [i for i, state in enumerate(states) if not self._restore_one(i, state)]
+        for i in changed:
+            self._episode[i] = int(states[i]["episode"])
+            self._begin(i)
+        self.finished.clear()
+        self._ended.clear()
+        np.copyto(self.obs, self.next_obs)
+        return changed
+
+    def _restore_one(self, i: int, state: dict[str, Any]) -> bool:
+        if state["actions"] is None:
+            return False
+        self._episode[i] = int(state["episode"]) - 1
+        self._begin(i)
+        if self._episode[i] != state["episode"]:
+            return False
+        try:
+            for action in state["actions"]:
+                given = action if self._discrete else np.asarray(action, np.float32)
+                self._step_one(i, given)
+        except Exception:  # noqa: BLE001 - whatever user code raises
+            return False
+        stored = np.asarray(state["obs"], self.obs.dtype)
+        ended = bool(state["actions"]) and bool(self.terminated[i] or self.truncated[i])
+        return not ended and np.array_equal(stored, self.next_obs[i])
+
+    def close(self) -> None:
+        """Closes every environment."""
+        for env in self._envs:
+            with contextlib.suppress(Exception):
+                env.close()

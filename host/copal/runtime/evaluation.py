@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: MIT
+"""Greedy episodes on seeds of their own, several at a time so that inference is batched."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from copal import envs
+from copal.envs.gymnasium_envs import FAILURES_IN_A_ROW, make_one
+from copal.errors import ConfigError, EnvironmentFailedError
+from copal.runtime.policy import Policy
+
+PARALLEL = 16
+"""Environments stepped together; the executor works on blocks of 16 rows."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Returns of an evaluation."""
+
+    returns: tuple[float, ...]
+    """Undiscounted return of each episode."""
+    mean: float
+    """Their mean."""
+    std: float
+    """Their standard deviation."""
+    mean_length: float
+    """Mean steps of an episode."""
+
+    @classmethod
+    def of(cls, returns: list[float], lengths: list[int]) -> Score:
+        """The score of episodes with these returns and lengths."""
+        values = np.asarray(returns, np.float64)
+        mean_length = float(np.mean(lengths))
+        return cls(tuple(values.tolist()), float(values.mean()), float(values.std()), mean_length)
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error, a request
+    """The evaluation was asked to stop."""
+
+
+def evaluate(directory: Path | str, episodes: int = 20, seed: int = 10_000) -> Score:
+    """Scores the policy of a run.
+
+    Args:
+        directory: Run folder, or policy folder.
+        episodes: Episodes to play greedily.
+        seed: Seed of the first episode; the others follow.
+
+    Raises:
+        CheckpointError: There is no policy.
+        ConfigError: `episodes` is below 1.
+        EnvironmentFailedError: The environment fails three times in a row.
+    """
+    return play(Policy.load(directory), episodes, seed)
+
+
+def play(
+    policy: Policy, episodes: int, seed: int, *, stop: Callable[[], bool] = lambda: False
+) -> Score:
+    """Plays whole episodes, each begun one counted, so that short ones are not preferred.
+
+    Args:
+        policy: What acts; its facts name the environment.
+        episodes: How many.
+        seed: Seed of the first episode; the others follow.
+        stop: Asked between steps.
+
+    Raises:
+        ConfigError: `episodes` is below 1.
+        Interrupted: `stop` said so.
+    """
+    if episodes < 1:
+        raise ConfigError("episodes", "at least 1", str(episodes))
+    if policy.facts.vectorization == "envpool":
+        return _play_pool(policy, episodes, seed, stop)
+    seeds = iter(range(seed, seed + episodes))
+    slots = [s for s in (_Slot(policy) for _ in range(min(PARALLEL, episodes))) if s.begin(seeds)]
+    obs = np.zeros((len(slots), int(np.prod(policy.facts.obs_shape))), np.float32)
+    returns, lengths = [0.0] * episodes, [0] * episodes
+    while slots:
+        if stop():
+            raise Interrupted
+        for row, slot in zip(obs, slots, strict=False):
+            row[:] = slot.obs
+        actions = policy.actions(obs[: len(slots)]).tolist()
+        ended = [slot for slot, a in zip(slots, actions, strict=True) if slot.step(a)]
+        for slot in ended:
+            returns[slot.seed - seed], lengths[slot.seed - seed] = slot.total, slot.length
+            if not slot.begin(seeds):
+                slot.close()
+                slots.remove(slot)
+    return Score.of(returns, lengths)
+
+
+class _Slot:
+    """One environment that plays episode after episode; a failure begins the episode again."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._id, self._start = policy.facts.env, policy.facts.action_start
+        self._env = make_one(self._id)
+        self.seed = 0
+        self._failures = 0
+        self.obs: Any = None
+        self.total, self.length = 0.0, 0
+
+    def begin(self, seeds: Iterator[int]) -> bool:
+        """Begins the next episode; False if there is none left."""
+        seed = next(seeds, None)
+        if seed is None:
+            return False
+        self.seed = seed
+        self._reset()
+        return True
+
+    def step(self, action: int) -> bool:
+        """Takes one step; True if the episode ended with it."""
+        try:
+            obs, reward, terminated, truncated, _ = self._env.step(action + self._start)
+        except Exception as e:  # noqa: BLE001 - whatever user code raises
+            self._replace(e)
+            self._reset()
+            return False
+        self._failures = 0
+        self.obs = np.ravel(obs)
+        self.total += float(reward)
+        self.length += 1
+        return bool(terminated or truncated)
+
+    def close(self) -> None:
+        """Frees the environment."""
+        with contextlib.suppress(Exception):
+            self._env.close()
+
+    def _reset(self) -> None:
+        while True:
+            try:
+                obs, _ = self._env.reset(seed=self.seed)
+            except Exception as e:  # noqa: BLE001 - whatever user code raises
+                self._replace(e)
+            else:
+                self.obs, self.total, self.length = np.ravel(obs), 0.0, 0
+                return
+
+    def _replace(self, cause: Exception) -> None:
+        self._failures += 1
+        if self._failures >= FAILURES_IN_A_ROW:
+            raise EnvironmentFailedError(
+                "env", f"a successful step of `{self._id}`", f"{type(cause).__name__}: {cause}"
+            ) from cause
+        self.close()
+        self._env = make_one(self._id)
+
+
+def _play_pool(policy: Policy, episodes: int, seed: int, stop: Callable[[], bool]) -> Score:
+    """Each environment of a pool plays its share; what it plays beyond that is not counted."""
+    count = min(PARALLEL, episodes)
+    pool = envs.make(policy.facts.env, count, seed=seed, vectorization="envpool")
+    share = [episodes // count + (i < episodes % count) for i in range(count)]
+    total, length = np.zeros(count), np.zeros(count, np.int64)
+    returns: list[float] = []
+    lengths: list[int] = []
+    flat = pool.obs.reshape(count, -1)
+    while any(share):
+        if stop():
+            raise Interrupted
+        pool.step(policy.actions(flat))
+        total += pool.reward
+        length += 1
+        for i in np.flatnonzero(pool.terminated | pool.truncated):
+            if share[i]:
+                share[i] -= 1
+                returns.append(float(total[i]))
+                lengths.append(int(length[i]))
+            total[i], length[i] = 0.0, 0
+        pool.advance()
+    pool.close()
+    return Score.of(returns, lengths)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""The learner loop in Python, for backends without a loop of their own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from copal.backends.base import Learner
+from copal.replay import LinearSchedule
+
+
+class HostLoop:
+    """Samples, updates, writes priorities back and publishes weights.
+
+    Args:
+        learner: Runs the updates.
+        replay: Where batches come from.
+        gate: Says when an update is due.
+        store: Where the acting network is published.
+        acting: Name of the acting network.
+        batch_size: Rows of a batch.
+        beta: Exponent of the importance weights by update.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        replay: Any,
+        gate: Any,
+        store: Any,
+        *,
+        acting: str,
+        batch_size: int,
+        beta: LinearSchedule,
+    ) -> None:
+        self._learner, self._replay, self._gate, self._store = learner, replay, gate, store
+        self._acting, self._batch_size, self._beta = acting, batch_size, beta
+        self._batch: Any = None
+        self._between = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._busy_s, self._mean_td = 0.0, float("nan")
+
+    @property
+    def updates(self) -> int:
+        """Updates done."""
+        return self._learner.updates
+
+    def start(self) -> None:
+        """Starts the thread; it ends once the gate is closed or drained."""
+        self._thread = threading.Thread(target=self._run, name="learner", daemon=True)
+        self._thread.start()
+
+    def pause(self) -> None:
+        """Waits for the end of the update that is running and holds the next one."""
+        self._between.acquire()
+
+    def resume(self) -> None:
+        """Ends `pause`."""
+        self._between.release()
+
+    def stop(self) -> None:
+        """Waits for the thread, whose gate has been closed."""
+        if self._thread is not None:
+            self._thread.join(60.0)
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread still works."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def raise_if_failed(self) -> None:
+        """Raises the error that ended the thread."""
+        if self._error is not None:
+            raise self._error
+
+    def run_once(self) -> None:
+        """One update on the calling thread.
+
+        Raises:
+            LearnerFailedError: A value became NaN or infinite.
+        """
+        began = time.perf_counter()
+        replay, learner = self._replay, self._learner
+        beta = self._beta(learner.updates)
+        batch = replay.sample(self._batch_size, beta=beta, out=self._batch)
+        self._batch = batch
+        columns = {name: batch[name] for name in batch.keys()}  # noqa: SIM118 - not a dict
+        columns["weight"] = batch.weights
+        td = learner.step(columns)
+        replay.update_priorities(batch.ids, td)
+        self.publish()
+        self._mean_td = float(abs(td).mean())
+        self._busy_s += time.perf_counter() - began
+
+    def publish(self) -> None:
+        """Publishes the weights as they are."""
+        learner = self._learner
+        self._store.publish(learner.state().parameters[self._acting], learner.updates)
+
+    def metrics(self) -> dict[str, float]:
+        """Figures of the newest update."""
+        return {"mean_abs_td": self._mean_td, "learner_busy_s": self._busy_s}
+
+    def _run(self) -> None:
+        try:
+            while self._gate.acquire_update():
+                with self._between:
+                    self.run_once()
+                    self._gate.complete_update()
+        except BaseException as e:  # noqa: BLE001 - the main thread raises it again
+            self._error = e
+            self._gate.close()

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: MIT
+"""What drives the learner: the native loop of the `cpu` backend, or the one in Python."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from copal.backends.base import Learner
+from copal.backends.cpu import CpuLearner
+from copal.native import native
+from copal.replay import LinearSchedule
+from copal.runtime.host_loop import HostLoop
+
+
+class Loop(Protocol):
+    """Runs updates whenever the gate lets it."""
+
+    @property
+    def updates(self) -> int:
+        """Updates done."""
+
+    @property
+    def running(self) -> bool:
+        """Whether its thread still works."""
+
+    def start(self) -> None:
+        """Starts the thread; it ends once the gate is closed or drained."""
+
+    def pause(self) -> None:
+        """Holds it between two updates."""
+
+    def resume(self) -> None:
+        """Ends `pause`."""
+
+    def stop(self) -> None:
+        """Ends the thread after the update under way."""
+
+    def run_once(self) -> None:
+        """One update on the calling thread, weights published."""
+
+    def publish(self) -> None:
+        """Publishes the weights as they are; the loop must not run."""
+
+    def raise_if_failed(self) -> None:
+        """Raises the error that ended the thread."""
+
+    def metrics(self) -> dict[str, float]:
+        """Figures of the newest update, and the seconds spent by stage."""
+
+
+class NativeLoop:
+    """The loop in C++, with no Python between two updates.
+
+    Args:
+        learner: The learner of the `cpu` backend.
+        replay: Where batches come from.
+        gate: Says when an update is due.
+        store: Where the acting network is published.
+        beta: Exponent of the importance weights by update.
+    """
+
+    def __init__(
+        self, learner: CpuLearner, replay: Any, gate: Any, store: Any, beta: LinearSchedule
+    ) -> None:
+        self._learner, self._gate = learner, gate
+        self._loop = native.LearnerLoop(
+            learner.native,
+            replay,
+            store,
+            beta_start=beta.start,
+            beta_end=beta.end,
+            beta_updates=max(1, beta.steps),
+        )
+        self.pause = self._loop.pause
+        self.resume = self._loop.resume
+        self.stop = self._loop.stop
+        self.publish = self._loop.publish
+        self.raise_if_failed = self._loop.raise_if_failed
+
+    @property
+    def updates(self) -> int:
+        """Updates done."""
+        return self._learner.updates
+
+    @property
+    def running(self) -> bool:
+        """Whether its thread still works."""
+        return bool(self._loop.running)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._loop.start(self._gate)
+
+    def run_once(self) -> None:
+        """One update on the calling thread.
+
+        Raises:
+            LearnerFailedError: A value became NaN or infinite.
+        """
+        self._loop.run_once()
+        # The loop's thread publishes only what an actor is going to read; here, where the next
+        # weights an actor reads must not depend on when it read the last ones, always.
+        self._loop.publish()
+
+    def metrics(self) -> dict[str, float]:
+        """Figures of the newest update, and the seconds spent by stage."""
+        seconds = {k: v for k, v in self._loop.counters().items() if k.endswith("_s")}
+        return {**self._learner.metrics, **seconds}
+
+
+def make(
+    learner: Learner,
+    replay: Any,
+    gate: Any,
+    store: Any,
+    *,
+    acting: str,
+    batch_size: int,
+    beta: LinearSchedule,
+) -> Loop:
+    """The native loop for a native learner, else the one in Python.
+
+    Args:
+        learner: Runs the updates.
+        replay: Where batches come from.
+        gate: Says when an update is due.
+        store: Where the acting network is published.
+        acting: Name of the acting network.
+        batch_size: Rows of a batch.
+        beta: Exponent of the importance weights by update.
+    """
+    if isinstance(learner, CpuLearner):
+        return NativeLoop(learner, replay, gate, store, beta)
+    return HostLoop(learner, replay, gate, store, acting=acting, batch_size=batch_size, beta=beta)

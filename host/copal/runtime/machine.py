@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT
+"""What a result was measured on: processor, memory, versions."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import copal
+
+PACKAGES = ("numpy", "torch", "gymnasium", "envpool", "box2d", "nanobind")
+
+
+def describe() -> dict[str, Any]:
+    """Processor, usable cores, instruction set, memory and versions, as JSON values."""
+    return {
+        "cpu": cpu_model(),
+        "cores": usable_cores(),
+        "isa": _isa(),
+        "memory_gib": _memory_gib(),
+        "system": f"{platform.system()} {platform.release()}",
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of copal, Python and the packages that matter, those that are installed."""
+    found = {"copal": copal.__version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def cpu_model() -> str:
+    """Name of the processor, or its architecture where the system does not tell."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _isa() -> str:
+    try:
+        from copal.native import native
+    except ImportError:
+        return "not built"
+    return str(native.isa)
+
+
+def _memory_gib() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""What a run of `copal.train` gives back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from copal.runtime.policy import Policy
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """A finished run: its best policy and its figures."""
+
+    best: Policy
+    """Best policy of the evaluations, the last one if there was none."""
+    mean_return: float
+    """Mean of `returns`; NaN if a signal ended the run before the evaluation."""
+    returns: tuple[float, ...]
+    """Returns of the best policy in the evaluation at the end, on seeds of its own."""
+    env_steps: int
+    """Environment steps, those before a resume included."""
+    updates: int
+    """Learner updates, those before a resume included."""
+    env_steps_per_s: float
+    """Environment steps a second of this session."""
+    updates_per_s: float
+    """Updates a second of this session."""
+    wall_s: float
+    """Seconds this session trained, evaluations during training included."""
+    env_restarts: int
+    """Environments replaced because they failed."""
+    out: Path
+    """Run folder."""
+    stop_reason: str
+    """`steps`, `return`, or the name of a signal."""
+
+    def policy(self, obs: Any) -> Any:
+        """Greedy action for one observation, or int64 [n] for several."""
+        return self.best.act(obs)
+
+    def save(self, path: Path | str) -> None:
+        """Writes the best policy into the folder `path`; `copal.load_policy` reads it."""
+        self.best.save(path)
+
+    def summary(self) -> str:
+        """The result in a few lines."""
+        spread = ""
+        if len(self.returns) > 1 and math.isfinite(self.mean_return):
+            squares = sum((r - self.mean_return) ** 2 for r in self.returns)
+            spread = f" +- {math.sqrt(squares / len(self.returns)):.1f}"
+        score = (
+            f"mean return {self.mean_return:.1f}{spread} over {len(self.returns)} episodes"
+            if self.returns
+            else f"stopped by {self.stop_reason}; go on with: copal train --resume {self.out}"
+        )
+        speed = (
+            f"{self.env_steps:,} env steps and {self.updates:,} updates, "
+            f"{self.env_steps_per_s:,.0f} env steps/s over {self.wall_s:.1f} s"
+        )
+        return f"{score}\n{speed}\npolicy: {self.out / 'policy'}"

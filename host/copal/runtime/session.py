@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: MIT
+"""The parts of a run, built from its settings, and how they go into a checkpoint and come back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from copal import algorithms, envs
+from copal.algorithms import Built
+from copal.backends import registry
+from copal.backends.base import Learner, LearnerState
+from copal.config import TrainConfig
+from copal.errors import CheckpointError
+from copal.native import native
+from copal.replay import LinearSchedule, PrioritizedReplay, UniformReplay
+from copal.runtime import files, loops
+from copal.runtime.actors import Actor, Exploration, Shared
+from copal.runtime.checkpoint import Checkpoint
+from copal.runtime.control import Control, StepBudget
+from copal.runtime.policy import PolicyFacts
+
+SLACK_STEPS = 8
+"""Env steps of an actor that may be under way beyond what the ratio asks for."""
+
+
+@dataclass
+class Session:
+    """Everything that a run consists of."""
+
+    config: TrainConfig
+    """Its settings."""
+    built: Built
+    """The algorithm."""
+    facts: PolicyFacts
+    """What its policies are for."""
+    replay: Any
+    """The transitions."""
+    learner: Learner
+    """Parameters and optimiser."""
+    loop: loops.Loop
+    """What drives the learner."""
+    store: Any
+    """The newest weights of the acting network."""
+    shared: Shared
+    """What the actors share."""
+    actors: list[Actor]
+    """The actors, whose threads belong to the trainer."""
+    beta: LinearSchedule
+    """Exponent of the importance weights by update."""
+
+    @property
+    def env_steps(self) -> int:
+        """Steps that are in the replay."""
+        return int(self.shared.gate.counters()["inserted"])
+
+    @property
+    def env_restarts(self) -> int:
+        """Environments replaced because they failed."""
+        return sum(a.environments.restarts for a in self.actors)
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Writes the whole state into a checkpoint's folder; nothing may be running.
+
+        Returns:
+            The counters to store beside the files.
+        """
+        state = self.learner.state()
+        files.write_arrays(folder / "weights.safetensors", state.parameters)
+        moments = {f"first/{k}": v for k, v in state.first_moment.items()}
+        moments |= {f"second/{k}": v for k, v in state.second_moment.items()}
+        files.write_arrays(folder / "optimiser.safetensors", moments)
+        self.replay.save(folder / "replay.bin")
+        actors = json.dumps([a.state() for a in self.actors])
+        (folder / "actors.json").write_text(actors)
+        return {
+            "env_steps": self.env_steps,
+            "updates": state.updates,
+            "optimiser_steps": state.optimiser_steps,
+        }
+
+    def restore_actors(self, found: Checkpoint) -> list[int]:
+        """Continues the episodes in progress; returns the streams that begin a new one."""
+        states = found.json("actors.json")
+        if len(states) != len(self.actors):
+            raise CheckpointError("actors", str(len(self.actors)), str(len(states)))
+        return [s for a, state in zip(self.actors, states, strict=True) for s in a.restore(state)]
+
+    def close(self) -> None:
+        """Frees the environments."""
+        for actor in self.actors:
+            actor.environments.close()
+
+
+def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Session:
+    """Builds every part, from the checkpoint if there is one.
+
+    Raises:
+        ConfigError: A setting does not fit the environment, the algorithm or the backend.
+        BackendUnavailableError: The backend cannot be used here.
+        CheckpointError: The checkpoint does not fit the settings.
+    """
+    algorithm = algorithms.get(config.algo)
+    backend = registry.require(config.backend)
+    with contextlib.ExitStack() as undo:
+        pools = list(_environments(config, undo))
+        one = pools[0]
+        settings = _algorithm_settings(config, algorithm.config)
+        built = algorithm.build(one.observation_space, one.action_space, settings, config.seed)
+        state = LearnerState.initial(built.update, built.parameters)
+        if found is not None:
+            state = _learner_state(found, state)
+        learner = registry.learner(
+            backend, built, state, batch_size=config.batch_size, learners=config.learners
+        )
+        replay = _replay(config, built) if found is None else _load_replay(config, found)
+        acting = built.update.policy.networks[0].name
+        store = native.WeightStore(built.update.policy.networks[0].size)
+        store.publish(state.parameters[acting], state.updates)
+        env_steps = 0 if found is None else int(found.counters["env_steps"])
+        gate = native.RatioGate(config.update_interval, _starts(config), _slack(config))
+        gate.set_counters(env_steps, state.updates)
+        beta = _beta(config)
+        loop = loops.make(
+            learner,
+            replay,
+            gate,
+            store,
+            acting=acting,
+            batch_size=config.batch_size,
+            beta=beta,
+        )
+        shared = Shared(
+            replay,
+            gate,
+            StepBudget(config.steps, env_steps, control.wake),
+            store,
+            _epsilon(config),
+            control,
+        )
+        actors = _actors(config, pools, built, shared)
+        undo.pop_all()
+    facts = PolicyFacts(
+        config.env,
+        algorithm.name,
+        tuple(one.observation_space.shape),
+        int(one.action_space.n),
+        one.action_start,
+        config.vectorization,
+    )
+    return Session(config, built, facts, replay, learner, loop, store, shared, actors, beta)
+
+
+def _environments(config: TrainConfig, undo: contextlib.ExitStack) -> Iterator[envs.Environments]:
+    for i in range(config.actors):
+        pool = envs.make(
+            config.env,
+            config.num_envs,
+            seed=config.seed,
+            first_stream=i * config.num_envs,
+            vectorization=config.vectorization,
+        )
+        undo.callback(pool.close)
+        yield pool
+
+
+def _algorithm_settings(config: TrainConfig, kind: Callable[..., Any]) -> Any:
+    return kind(
+        hidden=config.hidden,
+        learning_rate=config.learning_rate,
+        loss="huber" if config.huber else "squared",
+        target_tau=config.target_tau,
+        target_every_updates=config.target_update_interval,
+        max_grad_norm=config.max_grad_norm,
+    )
+
+
+def _learner_state(found: Checkpoint, initial: LearnerState) -> LearnerState:
+    parameters = found.arrays("weights.safetensors")
+    moments = found.arrays("optimiser.safetensors")
+    for name, vector in initial.parameters.items():
+        if name not in parameters or parameters[name].shape != vector.shape:
+            got = str(parameters[name].shape) if name in parameters else "nothing"
+            raise CheckpointError(f"weights of `{name}`", str(vector.shape), got)
+    trained = list(initial.first_moment)
+    try:
+        return LearnerState(
+            parameters,
+            {name: moments[f"first/{name}"] for name in trained},
+            {name: moments[f"second/{name}"] for name in trained},
+            {name: int(found.counters["optimiser_steps"][name]) for name in trained},
+            int(found.counters["updates"]),
+        )
+    except KeyError as e:
+        raise CheckpointError("optimiser", f"the state of {trained}", f"no {e}") from e
+
+
+def _replay(config: TrainConfig, built: Built) -> Any:
+    kind = PrioritizedReplay if config.prioritized else UniformReplay
+    options: dict[str, Any] = {"alpha": config.alpha} if config.prioritized else {}
+    return kind(
+        capacity=config.buffer_size,
+        columns=built.columns,
+        fanout=config.fanout,
+        n_step=config.n_step,
+        gamma=config.gamma,
+        share_next_obs=config.share_next_obs,
+        seed=config.seed,
+        **options,
+    )
+
+
+def _load_replay(config: TrainConfig, found: Checkpoint) -> Any:
+    kind = PrioritizedReplay if config.prioritized else UniformReplay
+    return kind.load(found.path / "replay.bin")
+
+
+def _starts(config: TrainConfig) -> int:
+    # An n-step row is written n steps after its own, a shared one when its successor is known.
+    pending = config.n_step + (1 if config.share_next_obs else 0)
+    return max(config.learning_starts, pending * config.actors * config.num_envs)
+
+
+def _slack(config: TrainConfig) -> int:
+    return SLACK_STEPS * config.actors * config.num_envs
+
+
+def _epsilon(config: TrainConfig) -> LinearSchedule:
+    return LinearSchedule(
+        config.epsilon_start, config.epsilon_end, int(config.epsilon_fraction * config.steps)
+    )
+
+
+def _beta(config: TrainConfig) -> LinearSchedule:
+    updates = int(max(0, config.steps - config.learning_starts) / config.update_interval)
+    return LinearSchedule(config.beta_start, config.beta_end, updates)
+
+
+def _actors(
+    config: TrainConfig, pools: list[envs.Environments], built: Built, shared: Shared
+) -> list[Actor]:
+    policy = native.Policy(built.update.policy.to_dict())
+    actions = int(np.int64(pools[0].action_space.n))
+    return [
+        Actor(i, pool, policy, Exploration(config.seed, i, config.num_envs, actions), shared)
+        for i, pool in enumerate(pools)
+    ]

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+"""Small environments with known behaviour, registered with Gymnasium for the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+
+class Counting(gymnasium.Env):  # type: ignore[misc]
+    """Observation (step, episode noise); reward 1; ends after `length` steps.
+
+    Steps whose global number is in `crash_at` raise; those in `nan_at` return NaN. The counter is
+    shared by all instances, as a fault of the world outside would be.
+    """
+
+    crash_at: frozenset[int] = frozenset()
+    nan_at: frozenset[int] = frozenset()
+    calls = 0
+
+    def __init__(self, length: int = 7, truncate: bool = False) -> None:
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(2)
+        self._length, self._truncate, self._step, self._noise = length, truncate, 0, 0.0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        del options
+        super().reset(seed=seed)
+        self._step, self._noise = 0, float(self.np_random.random())
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        del action
+        cls = type(self)
+        cls.calls += 1
+        if cls.calls in cls.crash_at:
+            raise RuntimeError("the simulator broke down")
+        self._step += 1
+        obs = self._obs()
+        if cls.calls in cls.nan_at:
+            obs[0] = np.nan
+        end = self._step >= self._length
+        return obs, 1.0, end and not self._truncate, end and self._truncate, {}
+
+    def _obs(self) -> Any:
+        return np.array([self._step, self._noise], np.float32)
+
+    @classmethod
+    def arm(cls, crash_at: Iterable[int] = (), nan_at: Iterable[int] = ()) -> None:
+        """Restarts the shared counter and sets the faults."""
+        cls.crash_at, cls.nan_at, cls.calls = frozenset(crash_at), frozenset(nan_at), 0
+
+
+def register() -> None:
+    """Makes `Counting-v0` (ends by termination) and `CountingCut-v0` (by truncation) known."""
+    for name, truncate in (("Counting-v0", False), ("CountingCut-v0", True)):
+        if name not in gymnasium.registry:
+            gymnasium.register(name, entry_point=Counting, kwargs={"truncate": truncate})

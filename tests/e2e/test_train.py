@@ -1,0 +1,436 @@
+# SPDX-License-Identifier: MIT
+"""Whole runs: learning, exact resume, threads, faults, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import copal
+import counting_env
+from copal.errors import (
+    CheckpointError,
+    ConfigError,
+    EnvironmentFailedError,
+    LearnerFailedError,
+    UnknownNameError,
+)
+from copal.runtime import files
+from copal.runtime.checkpoint import CheckpointStore, load
+
+TESTS = Path(__file__).resolve().parents[1]
+
+SMALL: dict[str, Any] = {
+    "env": "CartPole-v1",
+    "steps": 1_200,
+    "learning_starts": 200,
+    "buffer_size": 1_000,
+    "batch_size": 16,
+    "hidden": (16, 16),
+    "eval_interval": 0,
+    "eval_episodes": 2,
+    "final_eval_episodes": 2,
+    "checkpoint_interval": 0,
+    "tensorboard": False,
+    "quiet": True,
+}
+
+
+@pytest.fixture(autouse=True)
+def _environments() -> None:
+    counting_env.register()
+    counting_env.Counting.arm()
+
+
+def small(tmp_path: Path, **changes: Any) -> copal.TrainConfig:
+    """Settings of a run of about a second."""
+    return copal.TrainConfig(**{**SMALL, "out": tmp_path / "run", **changes})
+
+
+def newest(out: Path) -> Any:
+    """The newest checkpoint of a run, which has to be whole."""
+    return CheckpointStore(out / "checkpoints").newest(pytest.fail)
+
+
+def same_files(one: Path, two: Path) -> None:
+    """All files of two checkpoints are equal byte for byte."""
+    assert sorted(p.name for p in one.iterdir()) == sorted(p.name for p in two.iterdir())
+    for path in one.iterdir():
+        assert path.read_bytes() == (two / path.name).read_bytes(), path.name
+
+
+def test_learns_cartpole(tmp_path: Path) -> None:
+    """A seeded run of one thread reaches a mean return of 195, the bar for a solved CartPole."""
+    result = copal.train(
+        copal.TrainConfig(
+            env="CartPole-v1",
+            steps=20_000,
+            deterministic=True,
+            seed=3,
+            learning_starts=500,
+            batch_size=64,
+            hidden=(64, 64),
+            learning_rate=1e-3,
+            update_interval=2,
+            epsilon_fraction=0.3,
+            stop_at_return=195.0,
+            eval_interval=2_000,
+            final_eval_episodes=20,
+            out=tmp_path / "run",
+            tensorboard=False,
+            quiet=True,
+        )
+    )
+    assert result.mean_return >= 195
+    assert result.stop_reason in ("return", "steps")
+    # The saved policy is the one that was scored.
+    again = copal.evaluate(result.out, episodes=20, seed=5)
+    assert again.mean >= 150
+    policy = copal.load_policy(result.out)
+    env = gymnasium.make("CartPole-v1")
+    obs, _ = env.reset(seed=0)
+    assert policy.act(obs) == result.policy(obs) in (0, 1)
+    assert policy.act(np.stack([obs, -obs])).shape == (2,)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"actors": 2, "num_envs": 2, "learners": 2, "update_interval": 2.0},
+        {"n_step": 3, "share_next_obs": True, "update_interval": 0.5},
+        {"prioritized": False, "algo": "double-dqn", "target_tau": 1.0, "env": "CountingCut-v0"},
+    ],
+    ids=["plain", "parallel", "n-step", "uniform"],
+)
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """From any of its checkpoints a deterministic run reaches the same bits at the end."""
+    config = small(
+        tmp_path,
+        deterministic=True,
+        checkpoint_interval=500,
+        keep_checkpoints=9,
+        eval_interval=400,
+        **changes,
+    )
+    whole = copal.train(config)
+    middle = sorted((whole.out / "checkpoints").iterdir())[:-1]
+    assert [p.name[-4:] for p in middle] == ["0500", "1000"]
+    for i, checkpoint in enumerate(middle):
+        copy = tmp_path / f"copy{i}"
+        (copy / "checkpoints").mkdir(parents=True)
+        shutil.copy(whole.out / "config.json", copy)
+        shutil.copytree(checkpoint, copy / "checkpoints" / checkpoint.name)
+        resumed = copal.train(copal.TrainConfig(resume=copy, quiet=True))
+        assert (resumed.env_steps, resumed.updates) == (whole.env_steps, whole.updates)
+        assert resumed.returns == whole.returns
+        same_files(newest(whole.out).path, newest(copy).path)
+
+
+def test_same_seed_same_bits_other_seed_others(tmp_path: Path) -> None:
+    """Two deterministic runs agree in every file; another seed gives other weights."""
+    runs = [
+        copal.train(small(tmp_path, deterministic=True, out=tmp_path / name, seed=seed))
+        for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    ]
+    found = [newest(r.out) for r in runs]
+    same_files(found[0].path, found[1].path)
+    weights = [f.arrays("weights.safetensors")["q"] for f in found]
+    assert not np.array_equal(weights[0], weights[2])
+
+
+def test_evaluations_do_not_change_the_training(tmp_path: Path) -> None:
+    """With and without evaluations in between, the weights at the end are the same bits."""
+    weights = [
+        newest(
+            copal.train(
+                small(tmp_path, deterministic=True, out=tmp_path / f"{every}", eval_interval=every)
+            ).out
+        ).arrays("weights.safetensors")
+        for every in (0, 100)
+    ]
+    np.testing.assert_array_equal(weights[0]["q"], weights[1]["q"])
+
+
+@pytest.mark.parametrize("update_interval", [0.5, 1.0, 4.0])
+def test_ratio_of_steps_to_updates(tmp_path: Path, update_interval: float) -> None:
+    """All threads running, the ratio is exact at the end and within 2 % on the way."""
+    steps = 4_000
+    result = copal.train(
+        small(
+            tmp_path,
+            steps=steps,
+            update_interval=update_interval,
+            actors=2,
+            learners=2,
+            checkpoint_interval=1_500,
+        )
+    )
+    assert result.env_steps == steps
+    assert result.updates == (steps - 200) // update_interval
+    middle = load(min((result.out / "checkpoints").iterdir()))
+    after, updates = middle.counters["env_steps"] - 200, middle.counters["updates"]
+    assert after / updates == pytest.approx(update_interval, rel=0.02)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "torch", "reference"])
+def test_every_backend_trains_and_resumes(tmp_path: Path, backend: str) -> None:
+    """Threads, a checkpoint, then more steps from it, with growing counters."""
+    changes = {"backend": backend, "steps": 600, "update_interval": 4.0, "actors": 2}
+    first = copal.train(small(tmp_path, **changes))
+    assert (first.env_steps, first.updates, first.stop_reason) == (600, 100, "steps")
+    again = copal.train(copal.TrainConfig(resume=first.out, steps=1_000))
+    assert (again.env_steps, again.updates) == (1_000, 200)
+    assert len(again.returns) == 2
+
+
+@pytest.mark.parametrize("workers", [(1, 1), (3, 1), (2, 3)])
+def test_parallel_actors_and_learners(tmp_path: Path, workers: tuple[int, int]) -> None:
+    """Any number of either fills the replay with whole transitions and ends in time."""
+    actors, learners = workers
+    result = copal.train(
+        small(
+            tmp_path, env="Counting-v0", actors=actors, learners=learners, num_envs=2, steps=1_200
+        )
+    )
+    assert result.env_steps == 1_200
+    replay = copal.PrioritizedReplay.load(newest(result.out).path / "replay.bin")
+    batch = replay.sample(512, beta=0.4)
+    assert (batch["next_obs"][:, 0] == batch["obs"][:, 0] + 1).all()
+    assert (batch["next_obs"][:, 1] == batch["obs"][:, 1]).all()
+    assert (batch["terminated"] == (batch["next_obs"][:, 0] == 7)).all()
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_crashing_environment_is_replaced(tmp_path: Path, deterministic: bool) -> None:
+    """Two crashes apart cost two instances and no step; no transition spans a crash."""
+    counting_env.Counting.arm(crash_at={101, 400})
+    config = small(tmp_path, env="Counting-v0", deterministic=deterministic, steps=800, n_step=2)
+    result = copal.train(config)
+    assert (result.env_restarts, result.env_steps, result.stop_reason) == (2, 800, "steps")
+    replay = copal.PrioritizedReplay.load(newest(result.out).path / "replay.bin")
+    batch = replay.sample(512, beta=0.4)
+    assert (batch["next_obs"][:, 1] == batch["obs"][:, 1]).all()
+    records = [json.loads(x) for x in (result.out / "metrics.jsonl").read_text().splitlines()]
+    assert [r["env_restarts"] for r in records if r["kind"] == "train"][-1] == 2
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_three_crashes_in_a_row_stop_the_run(tmp_path: Path, deterministic: bool) -> None:
+    """The error names the cause, and the checkpoint before it loads and goes on."""
+    counting_env.Counting.arm(crash_at=range(4_000, 4_100))
+    config = small(
+        tmp_path,
+        env="Counting-v0",
+        deterministic=deterministic,
+        steps=5_000,
+        update_interval=4.0,
+        checkpoint_interval=250,
+    )
+    with pytest.raises(EnvironmentFailedError, match="the simulator broke down"):
+        copal.train(config)
+    assert newest(tmp_path / "run").counters["env_steps"] in range(250, 4_001)
+    counting_env.Counting.arm()
+    result = copal.train(copal.TrainConfig(resume=tmp_path / "run"))
+    assert result.env_steps == 5_000
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_failed_learner_stops_the_run(tmp_path: Path, deterministic: bool) -> None:
+    """Weights that overflow end the run with a typed error, the checkpoint before it intact."""
+    first = copal.train(small(tmp_path, deterministic=deterministic))
+    found = newest(first.out)
+    weights = found.arrays("weights.safetensors")
+    weights["q"][:] = 1e30
+    store = CheckpointStore(first.out / "checkpoints")
+    with store.writing(1_201) as folder:
+        for path in found.path.iterdir():
+            if path.name != "manifest":
+                shutil.copy(path, folder)
+        files.write_arrays(folder / "weights.safetensors", weights)
+    store.seal(folder, 1_201, found.counters)
+    with pytest.raises(LearnerFailedError):
+        copal.train(copal.TrainConfig(resume=first.out, steps=2_000))
+    assert newest(first.out).path.name.endswith("1201")
+
+
+def test_damaged_checkpoint_falls_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A truncated replay in the newest checkpoint: the one before it, and stderr says so."""
+    first = copal.train(small(tmp_path, deterministic=True, checkpoint_interval=600))
+    path = newest(first.out).path / "replay.bin"
+    path.write_bytes(path.read_bytes()[:-100])
+    again = copal.train(copal.TrainConfig(resume=first.out, quiet=False, steps=1_400))
+    assert again.env_steps == 1_400
+    assert "damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"env": "Acrobot-v1"}, {"algo": "double-dqn"}, {"hidden": (8,)}, {"seed": 9}, {"n_step": 2}],
+)
+def test_resuming_with_other_settings_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """The error names the setting, and the run's folder stays as it was."""
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "config.json").write_text(small(tmp_path).to_json())
+    with pytest.raises(ConfigError) as caught:
+        copal.train(copal.TrainConfig(resume=out, **changes))
+    assert caught.value.field == next(iter(changes))
+    assert [p.name for p in out.iterdir()] == ["config.json"]
+
+
+def test_resuming_nothing_is_refused(tmp_path: Path) -> None:
+    """Neither a folder that is missing nor one without a checkpoint starts a new run."""
+    with pytest.raises(CheckpointError, match="resume"):
+        copal.train(copal.TrainConfig(resume=tmp_path / "none"))
+    (tmp_path / "config.json").write_text(small(tmp_path).to_json())
+    with pytest.raises(CheckpointError, match="checkpoint"):
+        copal.train(copal.TrainConfig(resume=tmp_path))
+
+
+def test_folder_in_use_is_refused(tmp_path: Path) -> None:
+    """Nothing of an earlier run is overwritten; the hint is how to go on with it."""
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="--resume") as caught:
+        copal.train(small(tmp_path))
+    assert caught.value.field == "out"
+    assert [p.name for p in out.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "text"),
+    [
+        ({"env": "CartPoel-v1"}, UnknownNameError, "CartPole-v1"),
+        ({"algo": "dqnn"}, UnknownNameError, "dqn"),
+        ({"backend": "cpuu"}, UnknownNameError, "cpu"),
+        ({"env": "Pendulum-v1"}, ConfigError, "SAC"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_anything_is_written(
+    tmp_path: Path, changes: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    """Unknown names with near matches, continuous actions with algorithms that fit; no folder."""
+    with pytest.raises(error, match=text):
+        copal.train(small(tmp_path, **changes))
+    assert not (tmp_path / "run").exists()
+
+
+def test_run_folder_holds_everything(tmp_path: Path) -> None:
+    """Settings, machine, metrics, events, checkpoints and the policy."""
+    result = copal.train(small(tmp_path, tensorboard=True, eval_interval=400))
+    names = {p.name for p in result.out.iterdir()}
+    assert names == {
+        "config.json",
+        "machine.json",
+        "metrics.jsonl",
+        "events",
+        "checkpoints",
+        "policy",
+    }
+    records = [json.loads(x) for x in (result.out / "metrics.jsonl").read_text().splitlines()]
+    assert {r["kind"] for r in records} == {"train", "eval", "final"}
+    result.save(tmp_path / "elsewhere")
+    obs = np.zeros(4, np.float32)
+    assert copal.load_policy(tmp_path / "elsewhere").act(obs) == result.policy(obs)
+
+
+NO_TORCH = """
+import sys
+sys.modules["torch"] = None
+import numpy as np
+import copal
+policy = copal.load_policy(sys.argv[1])
+print(policy.act(np.zeros(4, np.float32)))
+"""
+
+
+def test_policy_loads_without_torch(tmp_path: Path) -> None:
+    """A deployed policy needs the extension and NumPy, not the training framework."""
+    result = copal.train(small(tmp_path, steps=300))
+    done = subprocess.run(
+        [sys.executable, "-c", NO_TORCH, str(result.out)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == result.policy(np.zeros(4, np.float32))
+
+
+LONG_RUN = """
+import sys
+from pathlib import Path
+import copal
+config = copal.TrainConfig(
+    env="CartPole-v1", steps=10**9, learning_starts=200, buffer_size=2_000, batch_size=16,
+    hidden=(16, 16), out=Path(sys.argv[1]), tensorboard=False, quiet=True,
+    eval_interval=0, checkpoint_interval=int(sys.argv[2]), deterministic=sys.argv[3] == "True",
+)
+print(copal.train(config).stop_reason)
+"""
+
+
+def long_run(out: Path, checkpoint_interval: int, deterministic: bool) -> subprocess.Popen[str]:
+    """A run in a process of its own that would never end; returns once it trains."""
+    run = subprocess.Popen(
+        [sys.executable, "-c", LONG_RUN, str(out), str(checkpoint_interval), str(deterministic)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    limit = time.monotonic() + 60
+    metrics = out / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size):
+        assert run.poll() is None, run.communicate()
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    return run
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_signal_writes_a_checkpoint_and_ends(
+    tmp_path: Path, number: signal.Signals, deterministic: bool
+) -> None:
+    """The run ends by itself with a whole checkpoint, whose ratio holds."""
+    run = long_run(tmp_path / "run", 0, deterministic)
+    run.send_signal(number)
+    out, err = run.communicate(timeout=60)
+    assert (run.returncode, out.strip()) == (0, number.name), err
+    counters = newest(tmp_path / "run").counters
+    assert counters["env_steps"] - 200 == counters["updates"] > 0
+
+
+def test_kill_while_checkpoints_are_written(tmp_path: Path) -> None:
+    """SIGKILL at any time leaves a checkpoint that loads, with a ratio that holds."""
+    for i in range(3):
+        out = tmp_path / f"run{i}"
+        run = long_run(out, 50, deterministic=False)
+        time.sleep(0.05 * i)
+        os.kill(run.pid, signal.SIGKILL)
+        run.communicate(timeout=60)
+        counters = newest(out).counters
+        assert counters["env_steps"] - 200 == pytest.approx(counters["updates"], abs=10)
+
+
+def test_import_is_light() -> None:
+    """`import copal` loads neither torch nor Gymnasium nor NumPy."""
+    code = "import sys, copal; print({'torch', 'gymnasium', 'numpy'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "set()"

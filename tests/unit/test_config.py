@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: MIT
+"""Settings: defaults that hold, every bad value refused by name, JSON round trip."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tyro
+
+from copal import config as config_module
+from copal.config import RESUMABLE, TrainConfig
+from copal.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("steps", 0),
+        ("actors", 0),
+        ("num_envs", -1),
+        ("learners", 0),
+        ("update_interval", 0.0),
+        ("update_interval", float("nan")),
+        ("update_interval", float("inf")),
+        ("batch_size", 0),
+        ("seed", -1),
+        ("hidden", ()),
+        ("hidden", (64, 0)),
+        ("learning_rate", -1e-3),
+        ("gamma", 1.01),
+        ("gamma", float("nan")),
+        ("max_grad_norm", 0.0),
+        ("target_tau", 0.0),
+        ("target_tau", 1.5),
+        ("target_update_interval", 0),
+        ("buffer_size", 0),
+        ("learning_starts", -1),
+        ("alpha", 1.5),
+        ("beta_start", -0.1),
+        ("beta_end", 1.1),
+        ("fanout", 3),
+        ("n_step", 0),
+        ("epsilon_start", 1.1),
+        ("epsilon_end", -0.1),
+        ("epsilon_fraction", 2.0),
+        ("eval_interval", -1),
+        ("eval_episodes", 0),
+        ("final_eval_episodes", 0),
+        ("checkpoint_interval", -5),
+        ("keep_checkpoints", 0),
+        ("stop_at_return", float("inf")),
+        ("vectorization", "threads"),
+        ("actors", 1.5),
+        ("batch_size", True),
+    ],
+)
+def test_value_out_of_range_is_named(name: str, value: Any) -> None:
+    """The error's field is the setting that is wrong."""
+    with pytest.raises(ConfigError) as caught:
+        TrainConfig(**{name: value})
+    assert caught.value.field == name
+    assert caught.value.expected
+    assert caught.value.got
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"learners": 65, "batch_size": 64},
+        {"batch_size": 65, "buffer_size": 64},
+        {"learning_starts": 2_000, "buffer_size": 1_000, "steps": 5_000},
+        {"deterministic": True, "vectorization": "envpool"},
+    ],
+)
+def test_values_that_do_not_go_together(values: dict[str, Any]) -> None:
+    """Each is fine alone, but not with the other."""
+    with pytest.raises(ConfigError) as caught:
+        TrainConfig(**values)
+    assert caught.value.field in values
+
+
+def test_json_round_trip(tmp_path: Path) -> None:
+    """Everything comes back, tuples and paths with their types."""
+    config = TrainConfig(hidden=(8, 9), out=tmp_path, stop_at_return=3.5, steps=7)
+    again = TrainConfig.from_dict(json.loads(config.to_json()))
+    assert again == config
+
+
+def test_unknown_setting_is_named() -> None:
+    """A file of another version does not load silently."""
+    with pytest.raises(ConfigError, match="`momentum`"):
+        TrainConfig.from_dict({"momentum": 0.9})
+
+
+def test_every_setting_has_a_sentence() -> None:
+    """Each field is followed by a string that ends like a sentence."""
+    tree = ast.parse(inspect.getsource(config_module))
+    body = next(n.body for n in tree.body if isinstance(n, ast.ClassDef))
+    texts = {}
+    for field, after in itertools.pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr):
+            texts[ast.unparse(field.target)] = ast.literal_eval(after.value)
+    assert set(texts) == {f.name for f in dataclasses.fields(TrainConfig)}
+    assert all(text.endswith(".") for text in texts.values())
+
+
+def test_settings_that_may_change_exist() -> None:
+    """No misspelt name in the list of what a resumed run may change."""
+    assert {f.name for f in dataclasses.fields(TrainConfig)} >= RESUMABLE
+
+
+def test_flags_of_other_frameworks_work() -> None:
+    """`--env-id` and `--total-timesteps` mean `--env` and `--steps`."""
+    parsed = tyro.cli(TrainConfig, args=["--env-id", "CartPole-v1", "--total-timesteps", "77"])
+    assert (parsed.env, parsed.steps) == ("CartPole-v1", 77)

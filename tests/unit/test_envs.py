@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: MIT
+"""Environments behind the small interface: true last observations, seeds, faults, restoring."""
+
+from __future__ import annotations
+
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+
+import counting_env
+from copal import envs
+from copal.errors import ConfigError, EnvironmentFailedError, UnknownNameError
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> None:
+    counting_env.register()
+    counting_env.Counting.arm()
+
+
+def zeros(n: int) -> np.ndarray:
+    return np.zeros(n, np.int64)
+
+
+@pytest.mark.parametrize(("env_id", "cut"), [("Counting-v0", False), ("CountingCut-v0", True)])
+def test_transitions_never_cross_an_episode(env_id: str, cut: bool) -> None:
+    """Each step leads one further within its episode, and the seventh carries the right flag."""
+    pool = envs.make(env_id, 2, seed=3)
+    for step in range(30):
+        before = pool.obs.copy()
+        pool.step(zeros(2))
+        assert (pool.next_obs[:, 0] == before[:, 0] + 1).all()
+        assert (pool.next_obs[:, 1] == before[:, 1]).all(), "the noise is fixed in an episode"
+        last = step % 7 == 6
+        assert (pool.terminated == (last and not cut)).all()
+        assert (pool.truncated == (last and cut)).all()
+        pool.advance()
+        assert (pool.obs[:, 0] == (0 if last else before[:, 0] + 1)).all()
+    assert [tuple(e) for e in pool.finished] == [(7.0, 7)] * 8
+    pool.close()
+
+
+def test_matches_gymnasium_itself() -> None:
+    """Observations, rewards and ends are those of the bare environment under the same actions."""
+    pool = envs.make("CartPole-v1", 1, seed=11)
+    bare = gymnasium.make("CartPole-v1")
+    rng = np.random.default_rng(0)
+    episode = 0
+    seed = np.random.SeedSequence((11, 0, episode)).generate_state(1)[0]
+    expected, _ = bare.reset(seed=int(seed))
+    for _ in range(300):
+        np.testing.assert_array_equal(pool.obs[0], expected)
+        action = int(rng.integers(2))
+        pool.step(np.array([action]))
+        expected, reward, terminated, truncated, _ = bare.step(action)
+        np.testing.assert_array_equal(pool.next_obs[0], expected)
+        assert (pool.reward[0], pool.terminated[0]) == (reward, terminated)
+        if terminated or truncated:
+            episode += 1
+            seed = np.random.SeedSequence((11, 0, episode)).generate_state(1)[0]
+            expected, _ = bare.reset(seed=int(seed))
+        pool.advance()
+    assert episode > 3
+
+
+def test_streams_and_episodes_have_seeds_of_their_own() -> None:
+    """No two episodes of any two streams begin alike, and the same seed repeats them."""
+
+    def first_observations(seed: int, stream: int) -> set[float]:
+        pool = envs.make("Counting-v0", 2, seed=seed, first_stream=stream)
+        seen = set(pool.obs[:, 1].tolist())
+        for _ in range(20):
+            pool.step(zeros(2))
+            pool.advance()
+            seen |= set(pool.obs[:, 1].tolist())
+        return seen
+
+    a, b, again = first_observations(1, 0), first_observations(1, 2), first_observations(1, 0)
+    assert len(a) == len(b) == 6
+    assert not a & b
+    assert a == again
+
+
+def test_observations_other_than_boxes_are_flattened() -> None:
+    """A discrete observation arrives as a one-hot vector."""
+    pool = envs.make("FrozenLake-v1", 1, seed=0)
+    assert pool.obs.shape == (1, 16)
+    assert pool.obs.sum() == 1
+
+
+@pytest.mark.parametrize("kind", ["crash_at", "nan_at"])
+def test_failed_step_is_replaced_and_counted(kind: str) -> None:
+    """The failing environment begins anew with no transition; its neighbour goes on."""
+    counting_env.Counting.arm(**{kind: {5}})
+    pool = envs.make("Counting-v0", 2, seed=0)
+    for _ in range(2):
+        pool.step(zeros(2))
+        pool.advance()
+    pool.step(zeros(2))
+    assert pool.lost.tolist() == [True, False]
+    assert pool.any_lost
+    pool.advance()
+    assert pool.obs[:, 0].tolist() == [0, 3]
+    assert pool.restarts == 1
+    pool.step(zeros(2))
+    assert not pool.any_lost
+    assert not pool.lost.any()
+
+
+def test_three_failures_in_a_row_stop() -> None:
+    """The third failure without a step in between is an error that names its cause."""
+    counting_env.Counting.arm(crash_at={3, 4, 5})
+    pool = envs.make("Counting-v0", 1, seed=0)
+    for _ in range(2):
+        pool.step(zeros(1))
+        pool.advance()
+    for _ in range(2):
+        pool.step(zeros(1))
+        pool.advance()
+    with pytest.raises(EnvironmentFailedError, match="the simulator broke down"):
+        pool.step(zeros(1))
+    assert pool.restarts == 2
+
+
+def test_failures_apart_do_not_stop() -> None:
+    """A successful step in between starts the count again."""
+    counting_env.Counting.arm(crash_at={2, 3, 5, 6, 8, 9})
+    pool = envs.make("Counting-v0", 1, seed=0)
+    for _ in range(12):
+        pool.step(zeros(1))
+        pool.advance()
+    assert pool.restarts == 6
+
+
+@pytest.mark.parametrize("env_id", ["LunarLander-v3", "CartPole-v1", "Counting-v0"])
+@pytest.mark.parametrize("steps", [0, 1, 40, 150])
+def test_restored_episode_goes_on_bit_equal(env_id: str, steps: int) -> None:
+    """A new pool that restores the state makes the same transitions as the first one."""
+    rng = np.random.default_rng(steps)
+    one = envs.make(env_id, 2, seed=5, first_stream=4)
+    for _ in range(steps):
+        one.step(rng.integers(2, size=2))
+        one.advance()
+    two = envs.make(env_id, 2, seed=5, first_stream=4)
+    assert two.restore(one.state()) == []
+    for _ in range(60):
+        np.testing.assert_array_equal(one.obs, two.obs)
+        actions = rng.integers(2, size=2)
+        one.step(actions)
+        two.step(actions)
+        np.testing.assert_array_equal(one.next_obs, two.next_obs)
+        one.advance()
+        two.advance()
+
+
+def test_episode_that_cannot_be_reproduced_is_named() -> None:
+    """A stored observation that the replay does not reach leads to a fresh episode."""
+    one = envs.make("CartPole-v1", 2, seed=5)
+    for _ in range(5):
+        one.step(zeros(2))
+        one.advance()
+    state = one.state()
+    state[1]["obs"][0] += 0.25
+    two = envs.make("CartPole-v1", 2, seed=5)
+    assert two.restore(state) == [1]
+    np.testing.assert_array_equal(two.obs[0], one.obs[0])
+    assert abs(two.obs[1]).max() <= 0.05, "a first observation of CartPole"
+
+
+def test_unknown_name_lists_near_matches() -> None:
+    """The error says which names look alike."""
+    with pytest.raises(UnknownNameError, match="LunarLander-v3"):
+        envs.make("LunarLandr-v3", 1, seed=0)
+    with pytest.raises(UnknownNameError, match="CartPole-v1"):
+        envs.make("CartPole-v7", 1, seed=0)
+
+
+def test_missing_envpool_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the optional package the error holds the command that installs it."""
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(ConfigError, match="pip install envpool"):
+        envs.make("CartPole-v1", 1, seed=0, vectorization="envpool")
+
+
+def test_envpool_shows_no_step_across_episodes() -> None:
+    """After an end comes a first observation of the next episode, and no other transition."""
+    pytest.importorskip("envpool", exc_type=ImportError)
+    pool = envs.make("CartPole-v1", 4, seed=3, vectorization="envpool")
+    ends = 0
+    for _ in range(200):
+        before = pool.obs.copy()
+        pool.step(zeros(4))
+        # Pushed to the left for 0.02 s, the cart moves by its velocity, whatever else happens.
+        np.testing.assert_allclose(
+            pool.next_obs[:, 0], before[:, 0] + 0.02 * before[:, 1], rtol=0, atol=1e-5
+        )
+        ended = pool.terminated | pool.truncated
+        pool.advance()
+        assert (np.abs(pool.obs[ended]) <= 0.05).all()
+        ends += int(ended.sum())
+    assert ends == len(pool.finished) > 40
+    pool.close()

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: MIT
+"""Evaluation and saved policies against a plain loop over episodes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import counting_env
+import gymnasium
+import numpy as np
+import pytest
+
+import copal
+from copal import algorithms
+from copal.errors import CheckpointError, ConfigError, EnvironmentFailedError, SchemaError
+from copal.program import reference
+from copal.runtime.evaluation import Interrupted, play
+from copal.runtime.policy import Policy, PolicyFacts
+
+
+def random_policy(env_id: str, seed: int) -> Policy:
+    """An untrained policy, with weights large enough for both actions to occur."""
+    env = gymnasium.make(env_id)
+    built = algorithms.get("dqn").build(env.observation_space, env.action_space, None, seed)
+    shape = env.observation_space.shape
+    facts = PolicyFacts(env_id, "dqn", shape, int(env.action_space.n))
+    env.close()
+    return Policy(built.update.policy, built.parameters["q"], facts)
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> None:
+    counting_env.register()
+    counting_env.Counting.arm()
+
+
+@pytest.mark.parametrize("episodes", [1, 3, 16, 40])
+def test_returns_equal_a_plain_loop(episodes: int) -> None:
+    """Side by side or one after the other, episode i is the one of seed + i."""
+    policy = random_policy("CartPole-v1", 5)
+    env = gymnasium.make("CartPole-v1")
+    expected = []
+    for i in range(episodes):
+        obs, _ = env.reset(seed=100 + i)
+        total, ended = 0.0, False
+        while not ended:
+            columns = {"obs": np.asarray(obs, np.float32)[None]}
+            values = reference.run(policy.program, {"q": policy.weights}, columns).outputs
+            obs, reward, terminated, truncated, _ = env.step(int(values["action"][0]))
+            total, ended = total + float(reward), terminated or truncated
+        expected.append(total)
+    score = play(policy, episodes, 100)
+    assert score.returns == tuple(expected)
+    assert score.mean == pytest.approx(np.mean(expected))
+    assert score.std == pytest.approx(np.std(expected))
+    assert score.mean_length == pytest.approx(np.mean(expected))
+
+
+def test_single_and_batched_observations_agree() -> None:
+    """One observation gives an int, several an array, and both the reference's actions."""
+    policy = random_policy("LunarLander-v3", 2)
+    obs = np.random.default_rng(0).normal(size=(33, 8)).astype(np.float32)
+    expected = reference.run(policy.program, {"q": policy.weights}, {"obs": obs}).outputs["action"]
+    np.testing.assert_array_equal(policy.act(obs), expected)
+    assert [policy.act(o) for o in obs] == expected.tolist()
+    assert policy.act(obs.astype(np.float64).tolist()[0]) == expected[0]
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 9), (2, 2, 8), ()])
+def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+    """The error names the shape that fits."""
+    with pytest.raises(SchemaError, match=r"\(8,\)"):
+        random_policy("LunarLander-v3", 2).act(np.zeros(shape, np.float32))
+
+
+def test_saved_policy_acts_alike(tmp_path: Path) -> None:
+    """Also when it replaces another one, and from the folder above."""
+    random_policy("CartPole-v1", 1).save(tmp_path / "policy")
+    policy = random_policy("CartPole-v1", 2)
+    policy.save(tmp_path / "policy")
+    obs = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
+    for folder in (tmp_path / "policy", tmp_path):
+        again = copal.load_policy(folder)
+        assert again.facts == policy.facts
+        np.testing.assert_array_equal(again.act(obs), policy.act(obs))
+    assert [p.name for p in tmp_path.iterdir()] == ["policy"]
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "version", "incomplete"])
+def test_damaged_policy_is_refused(tmp_path: Path, damage: str) -> None:
+    """A typed error, whatever is wrong with the folder."""
+    random_policy("CartPole-v1", 1).save(tmp_path)
+    facts, weights = tmp_path / "policy.json", tmp_path / "weights.safetensors"
+    if damage == "missing":
+        weights.unlink()
+    elif damage == "truncated":
+        weights.write_bytes(weights.read_bytes()[:-7])
+    elif damage == "version":
+        facts.write_text(json.dumps({**json.loads(facts.read_text()), "format": 99}))
+    else:
+        facts.write_text(json.dumps({"format": 1}))
+    with pytest.raises(CheckpointError):
+        copal.load_policy(tmp_path)
+
+
+def test_crashing_environment_plays_the_episode_again() -> None:
+    """A crash changes no return; three in a row are an error."""
+    policy = random_policy("Counting-v0", 1)
+    counting_env.Counting.arm(crash_at={10, 30})
+    assert play(policy, 5, 0).returns == (7.0,) * 5
+    counting_env.Counting.arm(crash_at=range(10, 40))
+    with pytest.raises(EnvironmentFailedError, match="the simulator broke down"):
+        play(policy, 1, 0) and play(policy, 5, 0)
+
+
+def test_evaluation_can_be_interrupted() -> None:
+    """It looks between two steps."""
+    asked = iter([False] * 9 + [True])
+    with pytest.raises(Interrupted):
+        play(random_policy("CartPole-v1", 1), 50, 0, stop=lambda: next(asked))
+
+
+def test_no_episodes_are_refused(tmp_path: Path) -> None:
+    """The error names the argument."""
+    random_policy("CartPole-v1", 1).save(tmp_path)
+    with pytest.raises(ConfigError, match="episodes"):
+        copal.evaluate(tmp_path, episodes=0)
