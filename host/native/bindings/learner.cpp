@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "../gemm_bench.hpp"
 #include "../policy.hpp"
 #include "../ratio_gate.hpp"
 #include "../weight_store.hpp"
@@ -309,6 +310,18 @@ void bind_learner(nb::module_& m) {
   for (const char* name : kOpNames) kinds.append(name);
   m.attr("op_kinds") = nb::tuple(kinds);
   m.attr("has_own_gemm") = kHasOwnGemm;
+  m.def(
+      "product_seconds",
+      [](const std::string& kind, const std::string& gemm, size_t rows, size_t fan_in,
+         size_t fan_out, size_t repeats) {
+        const OpKind op = op_kind(kind);
+        if (op > OpKind::kDenseGradWeight || rows * fan_in * fan_out * repeats == 0)
+          throw Error("ConfigError", "product_seconds", "a dense kind and sizes of at least 1",
+                      kind);
+        return product_seconds(op, gemm_kind(gemm), rows, fan_in, fan_out, repeats);
+      },
+      nb::arg("kind"), nb::arg("gemm"), nb::arg("rows"), nb::arg("fan_in"), nb::arg("fan_out"),
+      nb::arg("repeats"), "Seconds of one bare dense product.");
   bind_gate(m);
   bind_store(m);
   bind_learner_class(m);
