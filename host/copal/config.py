@@ -31,7 +31,7 @@ class TrainConfig:
     """Environment id, as Gymnasium (or EnvPool) registers it."""
     backend: str = "cpu"
     """What runs the learner; `copal devices` lists those of this machine."""
-    steps: Annotated[int, tyro.conf.arg(aliases=("--total-timesteps",))] = 200_000
+    steps: Annotated[int, tyro.conf.arg(aliases=("--total-timesteps",))] = 300_000
     """Environment steps in all, over every actor."""
     actors: int = 1
     """Actor threads."""
@@ -88,13 +88,13 @@ class TrainConfig:
     """Share of random actions at the first step."""
     epsilon_end: float = 0.05
     """Share of random actions once the decay is over."""
-    epsilon_fraction: float = 0.1
+    epsilon_fraction: float = 0.05
     """Share of `steps` over which epsilon decays."""
 
-    eval_interval: int = 10_000
+    eval_interval: int = 5_000
     """Environment steps between two evaluations; 0: only at the end."""
     eval_episodes: int = 10
-    """Episodes of a periodic evaluation."""
+    """Episodes of a periodic evaluation; a policy that seems the best plays more."""
     final_eval_episodes: int = 100
     """Episodes of the evaluation of the best policy at the end, on seeds of its own."""
     stop_at_return: float | None = None

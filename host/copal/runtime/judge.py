@@ -18,14 +18,16 @@ from copal.runtime.policy import Policy
 from copal.runtime.session import Session
 
 _BEST = "best.safetensors"
+CONFIRM_ROUNDS = 3
+"""How many times the episodes of an evaluation a new best policy plays once more."""
 _FINAL_ROUND = 2**31 - 1
 
 
 class Judge:
     """Decides which policy of a run is its best.
 
-    A mean over a few episodes is noisy, and the best of many is lucky. So a policy that seems to be
-    the best plays as many episodes again on other seeds, and the mean over both decides.
+    A mean over a few episodes is noisy, and the best of many is lucky. So a policy that seems the
+    best plays `CONFIRM_ROUNDS` times as many again on other seeds, and the mean over all decides.
 
     Args:
         parts: The run.
@@ -109,7 +111,7 @@ class Judge:
         score = self._next(policy, episodes)
         returns = score.returns
         if score.mean > self._best_mean:
-            returns += self._next(policy, episodes).returns
+            returns += self._next(policy, CONFIRM_ROUNDS * episodes).returns
         mean = float(np.mean(returns))
         better = mean > self._best_mean
         self._log.write(
