@@ -16,7 +16,8 @@ PACKAGE = ROOT / "host" / "copal"
 
 #: A package may import itself and every package of an earlier row.
 LAYERS = (
-    ("errors", "config"),
+    ("errors",),
+    ("config",),
     ("native",),
     ("envs", "replay", "program"),
     ("adapters", "algorithms", "fpga"),

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
-from copal.bench import machine
+from copal.bench import learner, machine
 from copal.bench.config import LearnerBench
 from copal.bench.runner import BASELINE
 from copal.bench.table import Report, Row
@@ -17,8 +14,7 @@ EXPECTED = (BASELINE, "torch-eager-fused", "torch-compile", "numpy", "gemm-bound
 def measure(config: LearnerBench) -> Report:
     """Measures everything that the configuration asks for."""
     described = machine.describe()
-    module: Any = importlib.import_module("copal.bench.learner")
-    rows = module.rows(
+    rows = learner.rows(
         algo=config.algo,
         batch_size=config.batch_size,
         hidden=config.hidden,
