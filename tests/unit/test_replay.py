@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -525,6 +526,39 @@ def test_columns_are_zero_copy_views() -> None:
         r.column("state")
     del r
     np.testing.assert_array_equal(obs[:, 0], [12, 13])
+
+
+def test_torch_shares_memory_with_columns_and_batches() -> None:
+    """By DLPack, without a copy."""
+    torch = pytest.importorskip("torch")
+    r = replay(4)
+    r.add(**rows(3))
+    column = torch.from_dlpack(r.column("reward"))
+    assert column.tolist() == [0, 1, 2]
+    r.add(**rows(4, 10))
+    assert column.tolist() == [11, 12, 13]
+    batch = r.sample(5)
+    assert torch.from_dlpack(batch["obs"]).data_ptr() == batch["obs"].ctypes.data
+    td = torch.tensor([1.0, 2.0])
+    assert r.update_priorities(batch.ids[:2], td) == 0
+
+
+def test_buffers_and_batches_are_freed() -> None:
+    """No cycle and no lost reference, also after refused calls; a view keeps its buffer."""
+    r = replay(4)
+    for i in range(3):
+        r.add(**rows(1, i))
+    with pytest.raises(SchemaError):
+        r.add(obs=np.zeros(3))
+    batch = r.sample(2, out=r.sample(2))
+    with pytest.raises(SchemaError):
+        batch["rewards"]
+    view = r.column("obs")
+    gone = weakref.ref(r)
+    del r, batch
+    assert gone() is not None
+    del view
+    assert gone() is None
 
 
 def test_nbytes_is_known_at_construction() -> None:
