@@ -126,7 +126,7 @@ def test_any_dtype_and_shape(dtype: str, shape: tuple[int, ...]) -> None:
 def test_many_columns_in_any_order() -> None:
     """Keywords may come in any order and number, from one call site or several."""
     names = [f"c{i}" for i in range(20)]
-    r = PrioritizedReplay(30, {name: ((), "int64") for name in names})
+    r = PrioritizedReplay(30, dict.fromkeys(names, ((), "int64")))
     for i in range(30):
         order = np.random.default_rng(i).permutation(20)
         r.add(**{names[k]: 100 * i + int(k) for k in order})
