@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -120,6 +121,18 @@ def test_any_dtype_and_shape(dtype: str, shape: tuple[int, ...]) -> None:
     for name, values in data.items():
         np.testing.assert_array_equal(batch[name], values[batch.ids.astype(int)])
     np.testing.assert_array_equal(r.column("x")[19], x[69])
+
+
+def test_many_columns_in_any_order() -> None:
+    """Keywords may come in any order and number, from one call site or several."""
+    names = [f"c{i}" for i in range(20)]
+    r = PrioritizedReplay(30, dict.fromkeys(names, ((), "int64")))
+    for i in range(30):
+        order = np.random.default_rng(i).permutation(20)
+        r.add(**{names[k]: 100 * i + int(k) for k in order})
+    batch = r.sample(50)
+    for k, name in enumerate(names):
+        np.testing.assert_array_equal(batch[name], 100 * batch.ids.astype(int) + k)
 
 
 def test_images_are_stored_whole() -> None:
@@ -525,6 +538,39 @@ def test_columns_are_zero_copy_views() -> None:
         r.column("state")
     del r
     np.testing.assert_array_equal(obs[:, 0], [12, 13])
+
+
+def test_torch_shares_memory_with_columns_and_batches() -> None:
+    """By DLPack, without a copy."""
+    torch = pytest.importorskip("torch")
+    r = replay(4)
+    r.add(**rows(3))
+    column = torch.from_dlpack(r.column("reward"))
+    assert column.tolist() == [0, 1, 2]
+    r.add(**rows(4, 10))
+    assert column.tolist() == [11, 12, 13]
+    batch = r.sample(5)
+    assert torch.from_dlpack(batch["obs"]).data_ptr() == batch["obs"].ctypes.data
+    td = torch.tensor([1.0, 2.0])
+    assert r.update_priorities(batch.ids[:2], td) == 0
+
+
+def test_buffers_and_batches_are_freed() -> None:
+    """No cycle and no lost reference, also after refused calls; a view keeps its buffer."""
+    r = replay(4)
+    for i in range(3):
+        r.add(**rows(1, i))
+    with pytest.raises(SchemaError):
+        r.add(obs=np.zeros(3))
+    batch = r.sample(2, out=r.sample(2))
+    with pytest.raises(SchemaError):
+        batch["rewards"]
+    view = r.column("obs")
+    gone = weakref.ref(r)
+    del r, batch
+    assert gone() is not None
+    del view
+    assert gone() is None
 
 
 def test_nbytes_is_known_at_construction() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Measures the replay buffer: microseconds a call through Python, and native threads on one buffer."""
+"""Measures the replay buffer: microseconds a call through Python, and by native threads."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def measure(
         block_s: Seconds of a block. Short blocks find moments when a shared machine is free.
 
     Returns:
-        Rows with `name`, `rows` (capacity), `op`, `n` (rows a call), `us` (median over blocks of the
-        mean call) and `us_min`. `cycle` inserts one row, samples n with weights, and updates the n
-        rows just sampled.
+        Rows with `name`, `rows` (capacity), `op`, `n` (rows a call), `us` (median over blocks of
+        the mean call) and `us_min`. `cycle` inserts one row, samples n with weights, and updates
+        the n rows just sampled.
     """
     found = []
     for size in sizes:
