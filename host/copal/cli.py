@@ -137,3 +137,7 @@ def _choose(prog: str, args: Sequence[str], verbs: dict[str, tuple[Any, str]]) -
 def _parse(config: type[Config], prog: str, args: Sequence[str]) -> Config:
     """Reads `config` from the command line; a usage error ends the process with status 2."""
     return tyro.cli(config, prog=prog, args=list(args))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

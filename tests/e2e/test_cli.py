@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT
+"""The `copal` command, typed as a user types it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["--env", "CartPole-v1", "--steps", "700", "--learning-starts", "200", "--hidden", "16"]
+BRIEF = ["--final-eval-episodes", "3", "--eval-interval", "0", "--no-tensorboard"]
+
+
+def copal(*args: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "copal.cli", *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        cwd=cwd,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run, by the names that CleanRL's users type."""
+    out = tmp_path_factory.mktemp("cli") / "run"
+    short = ["--learning-starts", "200", "--hidden", "16", *BRIEF]
+    done = copal(
+        "train", "--env-id", "CartPole-v1", "--total-timesteps", 700, *short, "--out", out
+    )
+    assert done.returncode == 0, done.stderr
+    assert "mean return" in done.stdout
+    return out
+
+
+def test_no_verb_is_a_usage_error() -> None:
+    """The verbs are listed, on stderr, with status 2."""
+    done = copal()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "train" in done.stderr
+
+
+def test_help_and_version_succeed() -> None:
+    """`--help` lists verbs, a verb's `--help` lists flags with their defaults."""
+    assert "devices" in copal("--help").stdout
+    assert "replay" in copal("bench", "--help").stdout
+    flags = copal("train", "--help").stdout
+    assert "--update-interval" in flags
+    assert "--env-id" in flags
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", copal("--version").stdout)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["trian"], 2, "`train`"),
+        (["bench", "reply"], 2, "`replay`"),
+        (["train", "--steps", "many"], 2, "steps"),
+        (["train", "--bogus", "1"], 2, "--bogus"),
+        (["train", "--env", "CartPole-v9"], 2, "`CartPole-v1`"),
+        (["train", "--algo", "dqm"], 2, "`dqn`"),
+        (["train", "--env", "Pendulum-v1"], 2, "SAC"),
+        (["train", "--backend", "gpu"], 3, "copal devices"),
+        (["train", "--backend", "fpga"], 3, "copal devices"),
+        (["train", "--backend", "cpuu"], 2, "`cpu`"),
+        (["train", "--batch-size", "0"], 2, "batch_size"),
+        (["eval", "no-such-folder"], 1, "no-such-folder"),
+    ],
+)
+def test_errors_say_what_to_do(args: list[str], code: int, says: str, tmp_path: Path) -> None:
+    """Exit codes are those of the README, the message names the way out, no traceback is shown."""
+    done = copal(*args, cwd=tmp_path)
+    text = done.stdout + done.stderr
+    assert done.returncode == code, text
+    assert says in text
+    assert "Traceback" not in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_eval_scores_the_run(trained: Path) -> None:
+    """`copal eval DIR` plays the kept policy, as text or as JSON."""
+    assert "mean return" in copal("eval", trained, "--episodes", 2).stdout
+    score = json.loads(copal("eval", trained, "--episodes", 2, "--json").stdout)
+    assert len(score["returns"]) == 2
+    assert score["mean"] == pytest.approx(sum(score["returns"]) / 2)
+
+
+def test_resume_goes_on(trained: Path) -> None:
+    """`--resume DIR` takes the run's own settings; `--steps` may grow."""
+    done = copal("train", "--resume", trained, "--steps", 900, *BRIEF)
+    assert done.returncode == 0, done.stderr
+    assert "900 env steps" in done.stdout
+
+
+def test_an_existing_run_is_not_overwritten(trained: Path) -> None:
+    """A folder with a run in it is refused unless it is resumed."""
+    done = copal("train", *SMALL, *BRIEF, "--out", trained)
+    assert done.returncode == 2
+    assert "--resume" in done.stderr
+
+
+def test_devices_lists_every_backend() -> None:
+    """Each is available or says why not."""
+    found = json.loads(copal("devices", "--json").stdout)
+    assert found["cpu"] == "available"
+    assert set(found) == {"cpu", "gpu", "fpga", "torch", "reference"}
+    assert "available" in copal("devices").stdout
+
+
+def test_bench_replay_prints_json(tmp_path: Path) -> None:
+    """`--json` gives machine, versions and rows; an absent peer is a row that says so."""
+    done = copal(
+        "bench", "replay", "--json", "--rows", 1000, "--batch-sizes", 32, "--rounds", 1,
+        "--block-ms", 2, "--threads", 1, "--peers", "cpprb", "--peer-root", tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert {"machine", "versions", "rows"} <= set(report)
+    assert any(r["name"] == "copal-cpu" and r["us"] > 0 for r in report["rows"])
+    assert any(r["name"] == "cpprb" and "absent" in r for r in report["rows"])
+
+
+def test_bench_learner_names_its_rows() -> None:
+    """The rows that users look for are there."""
+    args = ["--json", "--hidden", "16", "16", "--batch-size", "8", "--rounds", "1"]
+    report = json.loads(copal("bench", "learner", *args).stdout)
+    rows = {r["name"]: r for r in report["rows"]}
+    wanted = {"copal-cpu", "torch-eager-fused", "torch-compile", "numpy", "gemm-bound"}
+    assert wanted <= set(rows)
+    assert rows["copal-cpu"]["us"] > 0
+
+
+def commands() -> list[str]:
+    """Every `copal` command line of the README."""
+    text = (ROOT / "README.md").read_text()
+    return re.findall(r"^    (copal .*)$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", commands())
+def test_readme_commands_parse(line: str) -> None:
+    """Each flag of a README command exists: its verb's help names it."""
+    words = shlex.split(line, comments=True)
+    known = copal(words[1], "--help").stdout
+    assert [w for w in words if w.startswith("--") and w not in known] == []
