@@ -12,14 +12,22 @@ import sys
 import tempfile
 from pathlib import Path
 
+import cmeel
+
 NATIVE = Path(__file__).resolve().parents[1] / "host" / "native"
 SANITIZERS = ("thread", "address,undefined")
+
+
+def eigen() -> Path:
+    """Folder of Eigen's headers, which the learner includes."""
+    return Path(next(iter(cmeel.__path__))).parent / "cmeel.prefix" / "include" / "eigen3"
 
 
 def build(source: Path, sanitizer: str, folder: Path) -> Path:
     """Compiles `source` and returns the program."""
     program = folder / f"{source.stem}-{sanitizer.replace(',', '-')}"
     flags = ["-std=c++20", "-O1", "-g", "-march=native", "-pthread", f"-I{NATIVE}"]
+    flags += ["-isystem", str(eigen())]
     check = [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
     compiler = os.environ.get("CXX", "g++")
     subprocess.run([compiler, *flags, *check, str(source), "-o", str(program)], check=True)
