@@ -13,13 +13,15 @@ import numpy as np
 class Counting(gymnasium.Env):  # type: ignore[misc]
     """Observation (step, episode noise); reward 1; ends after `length` steps.
 
-    Steps whose global number is in `crash_at` raise; those in `nan_at` return NaN. The counter is
-    shared by all instances, as a fault of the world outside would be.
+    Steps whose number is in `crash_at` raise, those in `nan_at` return NaN, and resets in
+    `reset_crash_at` raise. The numbers count over all instances, as a fault of the world would.
     """
 
     crash_at: frozenset[int] = frozenset()
     nan_at: frozenset[int] = frozenset()
     calls = 0
+    reset_crash_at: frozenset[int] = frozenset()
+    resets = 0
 
     def __init__(self, length: int = 7, truncate: bool = False) -> None:
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
@@ -31,6 +33,10 @@ class Counting(gymnasium.Env):  # type: ignore[misc]
     ) -> tuple[Any, dict[str, Any]]:
         del options
         super().reset(seed=seed)
+        cls = type(self)
+        cls.resets += 1
+        if cls.resets in cls.reset_crash_at:
+            raise RuntimeError("the simulator does not start")
         self._step, self._noise = 0, float(self.np_random.random())
         return self._obs(), {}
 
@@ -51,9 +57,15 @@ class Counting(gymnasium.Env):  # type: ignore[misc]
         return np.array([self._step, self._noise], np.float32)
 
     @classmethod
-    def arm(cls, crash_at: Iterable[int] = (), nan_at: Iterable[int] = ()) -> None:
-        """Restarts the shared counter and sets the faults."""
+    def arm(
+        cls,
+        crash_at: Iterable[int] = (),
+        nan_at: Iterable[int] = (),
+        reset_crash_at: Iterable[int] = (),
+    ) -> None:
+        """Restarts the shared counters and sets the faults."""
         cls.crash_at, cls.nan_at, cls.calls = frozenset(crash_at), frozenset(nan_at), 0
+        cls.reset_crash_at, cls.resets = frozenset(reset_crash_at), 0
 
 
 def register() -> None:

@@ -17,8 +17,7 @@ PACKAGE = ROOT / "host" / "copal"
 #: A package may import itself and every package of an earlier row.
 LAYERS = (
     ("errors",),
-    ("config",),
-    ("native",),
+    ("config", "native"),
     ("envs", "replay", "program"),
     ("adapters", "algorithms", "fpga"),
     ("backends",),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 
@@ -25,7 +26,7 @@ def test_budget_hands_out_every_step_once() -> None:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert sorted(sum(claims, [])) == list(range(0, 10_000, 2))
+    assert sorted(itertools.chain(*claims)) == list(range(0, 10_000, 2))
     assert budget.claim(1) == -1
 
 

@@ -124,6 +124,20 @@ def test_three_failures_in_a_row_stop() -> None:
     assert pool.restarts == 2
 
 
+def test_failed_reset_is_tried_with_a_new_instance() -> None:
+    """Two failures in a row are survived, no step is lost, and a third one is an error."""
+    counting_env.Counting.arm(reset_crash_at={2, 3})
+    pool = envs.make("Counting-v0", 1, seed=0)
+    for _ in range(8):
+        pool.step(zeros(1))
+        assert not pool.any_lost
+        pool.advance()
+    assert (pool.restarts, pool.obs[0, 0]) == (2, 1)
+    counting_env.Counting.arm(reset_crash_at={1, 2, 3})
+    with pytest.raises(EnvironmentFailedError, match="the simulator does not start"):
+        envs.make("Counting-v0", 1, seed=0)
+
+
 def test_failures_apart_do_not_stop() -> None:
     """A successful step in between starts the count again."""
     counting_env.Counting.arm(crash_at={2, 3, 5, 6, 8, 9})

@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import counting_env
 import gymnasium
 import numpy as np
 import pytest
 
 import copal
+import counting_env
 from copal import algorithms
 from copal.errors import CheckpointError, ConfigError, EnvironmentFailedError, SchemaError
 from copal.program import reference

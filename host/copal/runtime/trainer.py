@@ -25,8 +25,8 @@ RECORD_INTERVAL_S = 1.0
 """Seconds between two records of metrics.jsonl."""
 LAST_EPISODES = 100
 """Episodes that the training return is the mean of."""
-DRAIN_S = 60.0
-"""Longest wait for the last updates."""
+STALL_S = 120.0
+"""Longest wait for one update, or for a thread to end."""
 
 
 def train(config: TrainConfig) -> TrainResult:
@@ -107,8 +107,8 @@ class Trainer:
         self._saved_at = self._parts.env_steps
         self._judge.restore(found)
         self._episodes = int(found.counters["episodes"])
-        for stream in cut:
-            self._show.say(f"stream {stream}: its episode cannot be reproduced, a new one begins")
+        if cut:
+            self._show.say(f"streams {cut}: their episodes cannot be reproduced, new ones begin")
         self._show.say(f"going on from {found.path} at {self._parts.env_steps:,} env steps")
         self._log.write("event", self._parts.env_steps, {"event": "resume", "cut": len(cut)})
 
@@ -181,7 +181,7 @@ class Trainer:
             parts.shared.gate.close()
             parts.loop.stop()
             for thread in threads:
-                thread.join(DRAIN_S)
+                thread.join(STALL_S)
 
     def _look_after(self, env_steps: int) -> None:
         """Evaluates, writes a checkpoint and reports, whatever is due."""
@@ -214,11 +214,13 @@ class Trainer:
         """Lets the learner finish the updates that the steps taken ask for."""
         loop = self._parts.loop
         self._parts.shared.gate.drain()
-        limit = time.monotonic() + DRAIN_S
+        updates, limit = loop.updates, time.monotonic() + STALL_S
         while loop.running:
             loop.raise_if_failed()
-            if time.monotonic() > limit:
-                raise LearnerFailedError("learner", f"its last updates in {DRAIN_S} s", "none")
+            if loop.updates > updates:
+                updates, limit = loop.updates, time.monotonic() + STALL_S
+            elif time.monotonic() > limit:
+                raise LearnerFailedError("learner", f"an update within {STALL_S:g} s", "none")
             time.sleep(0.001)
         loop.raise_if_failed()
 
