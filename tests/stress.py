@@ -3,7 +3,7 @@
 
 Usage: python tests/stress.py [sanitize | arm] [seconds of each run]
 
-`arm` needs a cross compiler and user-mode emulation: Debian's `g++-aarch64-linux-gnu` and `qemu-user`.
+`arm` needs a cross compiler and an emulator: Debian's `g++-aarch64-linux-gnu` and `qemu-user`.
 """
 
 from __future__ import annotations
