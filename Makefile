@@ -7,9 +7,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 NATIVE := CMakeLists.txt $(shell find host/native -name '*.hpp' -o -name '*.cpp')
 CXX_FILES := $(shell find host/native -name '*.hpp' -o -name '*.cpp')
-SANITIZE := $(BIN)/python tests/sanitize.py
+SECONDS ?= 60
 
-.PHONY: train test lint type format check bench sanitize peers wheel clean help
+.PHONY: train test lint type format check bench sanitize arm peers wheel clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,7 +45,10 @@ format: $(VENV)/developing  ## rewrite Python and C++ in the house format
 check: lint type test  ## all of the above that only check
 
 sanitize: $(VENV)/developing  ## long stress of the native code under ThreadSanitizer and AddressSanitizer
-	$(SANITIZE)
+	$(BIN)/python tests/stress.py sanitize $(SECONDS)
+
+arm: $(VENV)/developing  ## build the native code for Arm and stress it under emulation
+	$(BIN)/python tests/stress.py arm $(SECONDS)
 
 peers: $(VENV)/installed  ## install the frameworks that the benchmarks compare with, each in its own environment
 	$(BIN)/python -m copal.bench.peers.install

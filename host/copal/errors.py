@@ -22,9 +22,7 @@ class CopalError(Exception):
 
     exit_code = 1
 
-    def __init__(
-        self, field: str = "", expected: str = "", got: str = "", hint: str = ""
-    ) -> None:
+    def __init__(self, field: str = "", expected: str = "", got: str = "", hint: str = "") -> None:
         self.field, self.expected, self.got, self.hint = field, expected, got, hint
         super().__init__(self._message())
 

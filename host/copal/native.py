@@ -11,7 +11,6 @@ import importlib
 import os
 from types import ModuleType
 
-from copal import _isa
 from copal.errors import ConfigError
 
 
@@ -36,7 +35,7 @@ def load(isa: str) -> ModuleType:
 
 def supported() -> list[str]:
     """Instruction sets that this processor runs, best first."""
-    names: list[str] = _isa.supported()
+    names: list[str] = importlib.import_module("copal._isa").supported()
     return names
 
 

@@ -66,10 +66,8 @@ inline double product_seconds(OpKind kind, GemmKind gemm, size_t rows, size_t fa
   gemm_bench::Buffers buffers(rows, fan_in, fan_out);
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
-  for (size_t i = 0; i < repeats; ++i)
-    gemm_bench::product(buffers, gemm, kind, fan_in, fan_out);
-  return std::chrono::duration<double>(Clock::now() - start).count() /
-         static_cast<double>(repeats);
+  for (size_t i = 0; i < repeats; ++i) gemm_bench::product(buffers, gemm, kind, fan_in, fan_out);
+  return std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(repeats);
 }
 
 }  // namespace copal

@@ -34,9 +34,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run, by the names that CleanRL's users type."""
     out = tmp_path_factory.mktemp("cli") / "run"
     short = ["--learning-starts", "200", "--hidden", "16", *BRIEF]
-    done = copal(
-        "train", "--env-id", "CartPole-v1", "--total-timesteps", 700, *short, "--out", out
-    )
+    done = copal("train", "--env-id", "CartPole-v1", "--total-timesteps", 700, *short, "--out", out)
     assert done.returncode == 0, done.stderr
     assert "mean return" in done.stdout
     return out

@@ -20,8 +20,9 @@ def test_wheel_works_without_the_checkout(tmp_path: Path) -> None:
     """A wheel built from the checkout imports and samples on its own."""
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     # One instruction set is enough to see that the parts are in place.
-    isa = ["--config-settings=cmake.define.COPAL_ISAS=v2"]
-    subprocess.run([*build, *isa, "--wheel-dir", str(tmp_path), str(ROOT)], check=True)
+    settings = ["cmake.define.COPAL_ISAS=v2", f"build-dir={tmp_path / 'build'}"]
+    options = [f"--config-settings={s}" for s in settings]
+    subprocess.run([*build, *options, "--wheel-dir", str(tmp_path), str(ROOT)], check=True)
     (wheel,) = tmp_path.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     code = (

@@ -69,7 +69,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_replay_report_has_a_row_for_each_figure_and_each_absence(tmp_path: Path) -> None:
     """The JSON has machine, versions and rows; ratios say how much slower a peer is."""
     config = ReplayBench(
-        rows=(1000,), batch_sizes=(32,), peers=("cpprb", "torchrl"), rounds=2, threads=1
+        rows=(1000,), batch_sizes=(32,), peers=("cpprb", "torchrl"), rounds=2, scaling=False
     )
     report = json.loads(run_replay(config).to_json())
     assert set(report) == {"machine", "versions", "rows"}
@@ -93,7 +93,7 @@ def test_the_growth_is_drawn_up_to_ten_million_rows(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "growth.svg"
     config = ReplayBench(
-        rows=(10_000,), batch_sizes=(32,), peers=("rllib",), rounds=1, threads=1, plot=path
+        rows=(10_000,), batch_sizes=(32,), peers=("rllib",), rounds=1, scaling=False, plot=path
     )
     rows = run_replay(config).rows
     assert {row["rows"] for row in rows if row["name"] == "copal-cpu"} == {10_000, 10_000_000}
@@ -126,7 +126,7 @@ def test_train_report_compares_rates_and_wall_times() -> None:
 def test_stdout_holds_the_report_alone(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """Progress goes to stderr; stdout is a table, or one JSON object."""
     config = ReplayBench(
-        rows=(1000,), batch_sizes=(32,), peers=("cpprb",), rounds=1, threads=1, json=as_json
+        rows=(1000,), batch_sizes=(32,), peers=("cpprb",), rounds=1, scaling=False, json=as_json
     )
     assert BENCHES["replay"].run(config) == 0
     out, err = capsys.readouterr()
@@ -149,6 +149,21 @@ def test_learner_rows_get_ratios_and_missing_ones_are_named() -> None:
     assert found["torch-eager-fused"]["ratio"] == 3.0
     assert found["torch-compile"] == {"name": "torch-compile", "absent": "no C++ compiler"}
     assert found["numpy"] == {"name": "numpy", "absent": "not measured"}
+
+
+def test_policies_are_compared_at_the_same_number_of_observations() -> None:
+    """One observation and many are two comparisons."""
+    rows = [
+        {"name": name, "n": n, "us": us}
+        for name, n, us in (
+            ("copal-policy", 1, 2.0),
+            ("torch-policy", 1, 30.0),
+            ("copal-policy", 64, 50.0),
+            ("torch-policy", 64, 100.0),
+        )
+    ]
+    ratios = [row["ratio"] for row in learner_report.with_policy_ratios(rows)]
+    assert ratios == [1.0, 15.0, 1.0, 2.0]
 
 
 def test_the_torch_loop_gets_the_settings_of_our_run() -> None:

@@ -123,6 +123,18 @@ def test_any_dtype_and_shape(dtype: str, shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(r.column("x")[19], x[69])
 
 
+def test_many_columns_in_any_order() -> None:
+    """Keywords may come in any order and number, from one call site or several."""
+    names = [f"c{i}" for i in range(20)]
+    r = PrioritizedReplay(30, dict.fromkeys(names, ((), "int64")))
+    for i in range(30):
+        order = np.random.default_rng(i).permutation(20)
+        r.add(**{names[k]: 100 * i + int(k) for k in order})
+    batch = r.sample(50)
+    for k, name in enumerate(names):
+        np.testing.assert_array_equal(batch[name], 100 * batch.ids.astype(int) + k)
+
+
 def test_images_are_stored_whole() -> None:
     """Rows of many kilobytes, as Atari frames are."""
     r = PrioritizedReplay(8, {"frame": ((4, 84, 84), "uint8")})

@@ -29,9 +29,7 @@ class LearnerState:
     """Updates done."""
 
     @classmethod
-    def initial(
-        cls, update: Update, parameters: Mapping[str, NDArray[np.float32]]
-    ) -> LearnerState:
+    def initial(cls, update: Update, parameters: Mapping[str, NDArray[np.float32]]) -> LearnerState:
         """The state before the first update, with zero moments."""
         trained = update.trained()
         return cls(

@@ -34,8 +34,8 @@ class ReplayBench:
     """Every implementation is measured once a round; figures are medians over rounds."""
     block_ms: float = 40.0
     """Length of one measurement in milliseconds."""
-    threads: int = 2
-    """Threads of the scaling rows; 1 leaves them out."""
+    scaling: bool = True
+    """Also time one and two native threads on one buffer; compiles a program, 1,000,000 rows."""
     cpu: int | None = None
     """Processor that everything is pinned to; None: the last one allowed."""
     peer_root: Path = Path(".venv-peers")
@@ -50,7 +50,6 @@ class ReplayBench:
         _numbers("batch_sizes", self.batch_sizes)
         _numbers("insert_sizes", self.insert_sizes)
         _at_least_one("rounds", self.rounds)
-        _at_least_one("threads", self.threads)
         _positive("block_ms", self.block_ms)
         _known("peers", self.peers, REPLAY_PEERS)
         if max(self.batch_sizes) > min(self.rows):

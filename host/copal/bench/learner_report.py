@@ -3,29 +3,30 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 from copal.bench import machine
 from copal.bench.config import LearnerBench
 from copal.bench.runner import BASELINE
 from copal.bench.table import Report, Row
 
+POLICY = "copal-policy"
 EXPECTED = (BASELINE, "torch-eager-fused", "torch-compile", "numpy", "gemm-bound")
 
 
 def measure(config: LearnerBench) -> Report:
     """Measures everything that the configuration asks for."""
+    from copal.bench import learner  # brings PyTorch in, which `--help` can do without
+
     described = machine.describe()
-    module: Any = importlib.import_module("copal.bench.learner")
-    rows = module.rows(
+    rows = learner.rows(
         algo=config.algo,
         batch_size=config.batch_size,
         hidden=config.hidden,
         threads=config.threads,
         rounds=config.rounds,
     )
-    return Report(described, {BASELINE: machine.versions()}, with_ratios(rows))
+    versions = {BASELINE: machine.versions()}
+    acting = learner.policy_rows(config.algo, config.hidden, rounds=config.rounds)
+    return Report(described, versions, with_ratios(rows) + with_policy_ratios(acting))
 
 
 def with_ratios(rows: list[Row]) -> list[Row]:
@@ -38,3 +39,11 @@ def with_ratios(rows: list[Row]) -> list[Row]:
     names = {row["name"] for row in rows}
     missing = [name for name in EXPECTED if name not in names]
     return found + [{"name": name, "absent": "not measured"} for name in missing]
+
+
+def with_policy_ratios(rows: list[Row]) -> list[Row]:
+    """The rows of acting, compared with copal's at the same number of observations."""
+    base = {row["n"]: row["us"] for row in rows if row["name"] == POLICY}
+    return [
+        {**row, "ratio": row["us"] / base[row["n"]]} if row["n"] in base else row for row in rows
+    ]

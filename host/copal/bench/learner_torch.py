@@ -42,7 +42,7 @@ def updater(
         (wrap(loss), _adam(phase, modules), list(modules[str(phase.program.gradient)].parameters()))
         for phase, loss in zip(built.update.phases, built.source.losses, strict=True)
     ]
-    targets = [
+    targets: list[tuple[list[Any], list[Any], float]] = [
         (list(modules[t.target].parameters()), list(modules[t.source].parameters()), t.tau)
         for t in built.update.targets
     ]

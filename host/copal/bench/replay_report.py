@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import importlib
 import statistics
+import subprocess
 from typing import Any
 
-from copal.bench import machine
+from copal.bench import machine, replay
 from copal.bench.config import ReplayBench
 from copal.bench.peers import BY_NAME, absence
 from copal.bench.process import Driver, own_command, peer_command
@@ -23,6 +23,7 @@ from copal.bench.runner import (
 )
 from copal.bench.table import Report, Row
 
+SCALING = f"{BASELINE}-threads"
 GROWTH_ROWS = 10_000_000
 """Measured on top when the growth is drawn."""
 
@@ -40,8 +41,8 @@ def measure(config: ReplayBench) -> Report:
         found, measured = _measure_size(config, size)
         rows += found
         versions.update(measured.versions)
-    if config.threads > 1:
-        rows += _thread_rows(config)
+    if config.scaling:
+        rows += _scaling_rows()
     return Report(described, versions, rows)
 
 
@@ -99,11 +100,11 @@ def _rows(measured: Measured, asked: list[Cell], size: int) -> list[Row]:
     return rows + absent_rows(measured, rows=size)
 
 
-def _thread_rows(config: ReplayBench) -> list[Row]:
-    """Rows of native threads on one buffer, from the module that can start them."""
+def _scaling_rows() -> list[Row]:
+    """One and two native threads on one buffer; one absent row where they cannot be compiled."""
     try:
-        module: Any = importlib.import_module("copal.bench.replay")
-        rows: list[Row] = module.thread_rows(config.threads)
-    except (ImportError, AttributeError) as error:
-        return [{"name": f"{BASELINE}-threads", "absent": str(error)}]
-    return rows
+        rows = replay.measure_threads()
+    except (OSError, subprocess.CalledProcessError) as error:
+        return [{"name": SCALING, "absent": str(error)}]
+    notes = [row["note"] for row in rows if "note" in row]
+    return [{"name": SCALING, "absent": note} for note in notes] or rows

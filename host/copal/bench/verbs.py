@@ -47,7 +47,8 @@ def run_learner(config: LearnerBench) -> Report:
     """Measures one learner update.
 
     Returns:
-        Rows `{"name", "us", "us_min", "gflops", "ratio"}`.
+        Rows `{"name", "us", "us_min", "gflops", "ratio"}`; those with an `n` time the policy on so
+        many observations.
     """
     return learner_report.measure(config)
 
@@ -79,7 +80,11 @@ def _replay(config: ReplayBench) -> int:
 
 def _learner(config: LearnerBench) -> int:
     report = run_learner(config)
-    return _print(report, config.json, flat_table(report.rows, ("us", "us_min", "gflops")))
+    acting = [row for row in report.rows if "n" in row]
+    updates = [row for row in report.rows if "n" not in row]
+    columns = ("us", "us_min", "gflops")
+    tables = flat_table(updates, columns), flat_table(acting, ("n", *columns))
+    return _print(report, config.json, *tables)
 
 
 def _train(config: TrainBench) -> int:

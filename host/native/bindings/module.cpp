@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The extension module: error translation, then one function for each group of classes.
 #define COPAL_OWNS_NUMPY_API
-#include <nanobind/stl/string.h>
-
 #include "module.hpp"
+
+#include <nanobind/stl/string.h>
 
 #include "../errors.hpp"
 

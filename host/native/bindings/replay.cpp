@@ -40,14 +40,28 @@ PyObject* ids_array(const std::vector<uint64_t>& ids) {
 
 // ---- add(**columns, stream=0, priority=None)
 
-struct AddCall {
-  std::vector<ColumnValue> values;
-  std::vector<const std::byte*> data;
-  std::vector<uint64_t> ids;
+// The columns' values, in place for as many columns as most schemas have.
+class AddCall {
+ public:
+  explicit AddCall(size_t columns) : columns_(columns) {
+    if (columns <= kInPlace) return;
+    more_values_.resize(columns);
+    more_data_.resize(columns);
+  }
+  ColumnValue* values() { return columns_ <= kInPlace ? values_ : more_values_.data(); }
+  const std::byte** data() { return columns_ <= kInPlace ? data_ : more_data_.data(); }
+
+ private:
+  static constexpr size_t kInPlace = 8;
+  size_t columns_;
+  ColumnValue values_[kInPlace];
+  const std::byte* data_[kInPlace];
+  std::vector<ColumnValue> more_values_;
+  std::vector<const std::byte*> more_data_;
 };
 
 // Rows of the call: every column agrees on them.
-size_t count_rows(const BoundReplay& r, const std::vector<ColumnValue>& values) {
+size_t count_rows(const BoundReplay& r, const ColumnValue* values) {
   const ColumnValue& first = values[0];
   for (size_t i = 1; i < r.readers.size(); ++i) {
     if (values[i].batch == first.batch && values[i].rows == first.rows) continue;
@@ -96,31 +110,31 @@ PyObject* add(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject*
       throw copal::Error("SchemaError", "add", "columns by name",
                          std::to_string(count) + " unnamed", "write add(obs=..., ...)");
     }
-    AddCall call;
-    call.values.resize(r.readers.size());
-    call.data.resize(r.readers.size());
+    AddCall call(r.readers.size());
+    ColumnValue* values = call.values();
     PyObject *stream = nullptr, *priority = nullptr;
     // Held, since converting a value may run Python code and so another call.
     const std::shared_ptr<const std::vector<size_t>> places = r.places(keywords);
     for (size_t k = 0; k < places->size(); ++k) {
       const size_t i = (*places)[k];
       if (i < r.readers.size()) {
-        r.readers[i].read(args[k], call.values[i]);
-        call.data[i] = call.values[i].data;
+        r.readers[i].read(args[k], values[i]);
+        call.data()[i] = values[i].data;
       } else {
         (i == r.stream_place() ? stream : priority) = args[k];
       }
     }
-    const size_t n = count_rows(r, call.values);
+    const size_t n = count_rows(r, values);
     copal::RowSource rows;
     AddExtras keep;
-    rows.column = call.data.data();
-    if (stream || priority) read_extras(stream, priority, n, call.values[0].batch, rows, keep);
+    rows.column = call.data();
+    if (stream || priority) read_extras(stream, priority, n, values[0].batch, rows, keep);
+    std::vector<uint64_t> ids;
     {
       Unlocked off(n > kKeepGilRows);
-      r.add(n, rows, call.ids);
+      r.add(n, rows, ids);
     }
-    return ids_array(call.ids);
+    return ids_array(ids);
   } catch (...) {
     return set_python_error();
   }

@@ -123,12 +123,14 @@ void insert(Replay& replay, const Case& c, int stream, const std::atomic<bool>& 
   source.column = columns.data();
   source.one_stream = stream;
   std::vector<uint64_t> ids;
-  for (uint64_t v = 7919u * stream; !stop.load(std::memory_order_relaxed); v += c.rows) {
+  uint64_t v = 7919u * stream;
+  do {  // at least once, however short of processors the machine is
     rows.fill(v, c.rows);
+    v += c.rows;
     ids.clear();
     replay.add(c.rows, source, ids);
     result.inserted.fetch_add(c.rows, std::memory_order_relaxed);
-  }
+  } while (!stop.load(std::memory_order_relaxed));
 }
 
 void sample(Replay& replay, const Case& c, int seed, const std::atomic<bool>& stop,
@@ -137,7 +139,8 @@ void sample(Replay& replay, const Case& c, int seed, const std::atomic<bool>& st
   std::vector<uint64_t> id(c.batch);
   std::vector<float> weight(c.batch), discount(c.batch), td(c.batch);
   const SampleTarget target{rows.columns(), discount.data(), id.data(), weight.data()};
-  for (uint64_t round = 0; !stop.load(std::memory_order_relaxed); ++round) {
+  uint64_t round = 0;
+  do {
     replay.sample(c.batch, 0.4f, target);
     uint64_t torn = 0;
     for (size_t i = 0; i < c.batch; ++i) {
@@ -148,7 +151,8 @@ void sample(Replay& replay, const Case& c, int seed, const std::atomic<bool>& st
     result.stale.fetch_add(replay.update_priorities(c.batch, id.data(), td.data()),
                            std::memory_order_relaxed);
     result.sampled.fetch_add(c.batch, std::memory_order_relaxed);
-  }
+    ++round;
+  } while (!stop.load(std::memory_order_relaxed));
 }
 
 void load(Replay& replay, const Case& c, double seconds, Result& result) {
