@@ -114,6 +114,11 @@ class TrainConfig:
     """No progress on stderr."""
 
     def __post_init__(self) -> None:
+        # What people type in Python: a path as text, widths as a list.
+        for name in ("out", "resume"):
+            if isinstance(getattr(self, name), str):
+                object.__setattr__(self, name, Path(getattr(self, name)))
+        object.__setattr__(self, "hidden", tuple(self.hidden))
         _check(self)
 
     def to_dict(self) -> dict[str, Any]:
@@ -139,13 +144,7 @@ class TrainConfig:
         unknown = sorted(set(data) - known)
         if unknown:
             raise ConfigError("config", "settings of this version", f"`{unknown[0]}`")
-        values = dict(data)
-        if "hidden" in values:
-            values["hidden"] = tuple(values["hidden"])
-        for name in ("out", "resume"):
-            if values.get(name) is not None:
-                values[name] = Path(values[name])
-        return cls(**values)
+        return cls(**data)
 
 
 #: Settings that a resumed run may change; every other one has to agree with the checkpoint.

@@ -13,9 +13,14 @@
 // actors have stopped the learner ends at exactly floor((s - learning_starts) / interval) updates.
 // If both slept, then s = i and slack < n, which `acquire_steps` refuses: no deadlock.
 //
+// Waking a thread costs more than a step, so a sleeper is woken for half the slack at once: an
+// actor when so many steps are free, the learner when so many are due, when an actor has no room
+// left, or after a millisecond.
+//
 // Cost: O(1) a call, no system call unless somebody sleeps. Limits: 64-bit counters, exact while
 // updates * interval stays below 2^53. Thread-safety: any number of actors and one learner loop.
 #pragma once
+#include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <cstdint>
@@ -48,7 +53,10 @@ class RatioGate {
   bool acquire_steps(uint64_t n) {
     check_steps(n);
     std::unique_lock lock(mutex_);
-    actors_.wait(lock, [&] { return refuses_steps() || room(n); });
+    if (!refuses_steps() && !room(n)) {
+      learner_.notify_one();
+      actors_.wait(lock, [&] { return refuses_steps() || room(n); });
+    }
     return take_steps(n);
   }
 
@@ -62,12 +70,14 @@ class RatioGate {
 
   // Reports that n reserved steps are in the replay.
   void inserted(uint64_t n) {
+    bool wake;
     {
       std::lock_guard lock(mutex_);
       check_reserved(n);
       inserted_ += n;
+      wake = drained() || static_cast<double>(inserted_) >= next_update() + half_slack();
     }
-    learner_.notify_one();
+    if (wake) learner_.notify_one();
   }
 
   // Gives back n reserved steps that were not taken.
@@ -84,17 +94,21 @@ class RatioGate {
   // Waits until the rows of the next update are there. False: closed, or drained to the end.
   bool acquire_update() {
     std::unique_lock lock(mutex_);
-    learner_.wait(lock, [&] { return closed_ || due() || interrupted_ || drained(); });
+    const auto ready = [&] { return closed_ || due() || interrupted_ || drained(); };
+    while (!learner_.wait_for(lock, kPatience, ready)) {
+    }
     return !closed_ && !interrupted_ && due();
   }
 
   // Reports that the update is done.
   void complete_update() {
+    bool wake;
     {
       std::lock_guard lock(mutex_);
       ++updates_;
+      wake = static_cast<double>(env_steps_) <= next_update() + half_slack();
     }
-    actors_.notify_all();
+    if (wake) actors_.notify_all();
   }
 
   // Updates that may be run now.
@@ -158,6 +172,7 @@ class RatioGate {
   double next_update() const {
     return static_cast<double>(starts_) + static_cast<double>(updates_ + 1) * interval_;
   }
+  double half_slack() const { return static_cast<double>(slack_ / 2); }
   bool room(uint64_t n) const {
     return static_cast<double>(env_steps_ + n) <= next_update() + static_cast<double>(slack_);
   }
@@ -188,6 +203,9 @@ class RatioGate {
     actors_.notify_all();
     learner_.notify_all();
   }
+
+  // Longest sleep of the learner beside updates that are due but too few to wake it for.
+  static constexpr std::chrono::milliseconds kPatience{1};
 
   const double interval_;
   const uint64_t starts_, slack_;

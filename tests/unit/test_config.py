@@ -120,3 +120,9 @@ def test_flags_of_other_frameworks_work() -> None:
     """`--env-id` and `--total-timesteps` mean `--env` and `--steps`."""
     parsed = tyro.cli(TrainConfig, args=["--env-id", "CartPole-v1", "--total-timesteps", "77"])
     assert (parsed.env, parsed.steps) == ("CartPole-v1", 77)
+
+
+def test_paths_may_be_text_and_widths_a_list() -> None:
+    """What people type in Python means the same as what the command line gives."""
+    config = TrainConfig(out="runs/a", hidden=[32, 32])  # type: ignore[arg-type]
+    assert config == TrainConfig(out=Path("runs/a"), hidden=(32, 32))
