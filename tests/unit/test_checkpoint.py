@@ -50,6 +50,26 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     assert [p.name for p in store.folders()] == ["step_020000000000", "step_000000001000"]
 
 
+@pytest.mark.parametrize("keep", [1, 2])
+def test_damaged_future_pushes_out_no_whole_one(tmp_path: Path, keep: int) -> None:
+    """A run that went on from before a damaged checkpoint keeps what it writes from there on."""
+    store = CheckpointStore(tmp_path, keep)
+    write(store, 100)
+    (write(store, 900) / "replay.bin").write_bytes(b"short")
+    write(store, 200)
+    assert store.newest(refuse).counters["env_steps"] == 200
+    assert len(store.folders()) <= keep
+
+
+def test_writing_the_same_step_again_replaces_it(tmp_path: Path) -> None:
+    """The later one counts, and no trace of the earlier one stays."""
+    store = CheckpointStore(tmp_path, keep=2)
+    for value in (1.0, 2.0):
+        write(store, 100, value)
+    assert store.newest(refuse).arrays("weights.safetensors")["q"][0] == 2.0
+    assert [p.name for p in tmp_path.iterdir()] == ["step_000000000100"]
+
+
 @pytest.mark.parametrize("name", ["weights.safetensors", "replay.bin", "manifest"])
 @pytest.mark.parametrize("damage", ["truncated", "missing", "altered"])
 def test_damaged_checkpoint_falls_back_and_says_so(tmp_path: Path, name: str, damage: str) -> None:
@@ -133,6 +153,40 @@ def save(steps):
 save(1)
 save(2)
 """
+
+
+KILLED_AGAIN = """
+import os, signal, sys
+from pathlib import Path
+from copal.runtime.checkpoint import CheckpointStore
+
+store = CheckpointStore(Path(sys.argv[1]), keep=1)
+rename, left = Path.rename, [int(sys.argv[2])]
+
+def dying_rename(self, target):
+    left[0] -= 1
+    if left[0] < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(self, target)
+
+for value in (b"first", b"second"):
+    with store.writing(7) as folder:
+        (folder / "value").write_bytes(value)
+    if value == b"second":
+        Path.rename = dying_rename
+    store.seal(folder, 7, {})
+"""
+
+
+@pytest.mark.parametrize("renames", [0, 1])
+def test_kill_while_a_step_is_written_again_leaves_one(tmp_path: Path, renames: int) -> None:
+    """SIGKILL before and after the old one is moved aside: it still loads."""
+    code = [sys.executable, "-c", KILLED_AGAIN, str(tmp_path), str(renames)]
+    assert subprocess.run(code, timeout=60, check=False).returncode == -signal.SIGKILL
+    store = CheckpointStore(tmp_path, keep=1)
+    assert (store.newest(refuse).path / "value").read_bytes() == b"first"
+    write(store, 8)
+    assert [p.name for p in tmp_path.iterdir()] == ["step_000000000008"]
 
 
 @pytest.mark.parametrize("stage", ["files", "sync", "rename"])

@@ -32,6 +32,7 @@ from copal.runtime import files
 FORMAT = 1
 MANIFEST = "manifest"
 _TEMPORARY = ".writing-"
+_REPLACED = ".replaced"
 
 
 @dataclass(frozen=True)
@@ -97,17 +98,30 @@ class CheckpointStore:
         files.write_text(folder / MANIFEST, manifest_text(manifest))
         files.sync(folder)
         final = self.root / _name(env_steps)
+        replaced = final.with_suffix(_REPLACED)
         if final.exists():
-            shutil.rmtree(final)
+            # Under a name that `folders` finds too: at no moment is there none.
+            shutil.rmtree(replaced, ignore_errors=True)
+            final.rename(replaced)
         folder.rename(final)
         files.sync(self.root)
-        for old in self.folders()[self._keep :]:
-            shutil.rmtree(old, ignore_errors=True)
+        for other in self._superseded(final):
+            shutil.rmtree(other, ignore_errors=True)
         return final
 
     def folders(self) -> list[Path]:
         """Folders of the checkpoints, newest first, whole or not."""
-        return sorted(self.root.glob("step_*"), reverse=True) if self.root.exists() else []
+        found = self.root.glob("step_*") if self.root.exists() else ()
+        return sorted(found, key=lambda p: (p.stem, p.suffix != _REPLACED), reverse=True)
+
+    def _superseded(self, final: Path) -> list[Path]:
+        """All but the newest `keep` up to `final`.
+
+        One that claims more steps than `final` was damaged when the run went on from before it; if
+        it counted, it would push out those that are whole.
+        """
+        older = [p for p in self.folders() if p.stem <= final.stem and p.suffix != _REPLACED]
+        return [p for p in self.folders() if p not in older[: self._keep]]
 
     def newest(self, warn: Callable[[str], None]) -> Checkpoint:
         """The newest checkpoint that is whole.
