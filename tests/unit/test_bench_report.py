@@ -25,9 +25,10 @@ from copal.bench import (
     train_report,
 )
 from copal.bench.peers import REASON_FILE, Peer, absence, install
-from copal.bench.peers.drivers import training
+from copal.bench.peers.drivers import protocol, training
 from copal.config import TrainConfig
 from copal.errors import ConfigError, UnknownNameError
+from copal.runtime.machine import allowed_cpus
 
 ANSWERS = """
 import json, sys
@@ -231,8 +232,9 @@ def test_machine_is_described() -> None:
     """Whoever reads a figure knows the processor and how busy it was."""
     described = machine.describe()
     assert {"cpu", "cores", "isa", "load_average", "machine_cores"} <= set(described)
-    assert described["cores"] == len(machine.allowed_cpus())
-    assert machine.versions(("numpy", "no-such-distribution")).keys() == {"numpy"}
+    assert described["cores"] == len(allowed_cpus())
+    assert protocol.versions("numpy", "no-such-distribution").keys() == {"numpy"}
+    assert {"numpy", "torch"} <= set(machine.versions())
     assert described["cpu"] in table.heading(described)
 
 

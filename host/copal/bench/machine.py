@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from importlib import metadata
 from typing import Any
 
+from copal.bench.peers.drivers import protocol
 from copal.runtime import machine
-
-VERSIONS = ("copal-rl", "numpy", "torch", "gymnasium")
 
 
 def describe() -> dict[str, Any]:
@@ -22,32 +19,18 @@ def describe() -> dict[str, Any]:
         15 minutes; None where the system has none).
     """
     described = machine.describe()
-    described.pop("versions", None)
+    del described["versions"]
     described["machine_cores"] = os.cpu_count()
-    described["load_average"] = load_average()
+    described["load_average"] = _load_average()
     return described
 
 
-def versions(names: Iterable[str] = VERSIONS) -> dict[str, str]:
-    """Installed versions of the named distributions; those that are not installed are left out."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+def versions() -> dict[str, str]:
+    """Installed versions of what copal's own rows depend on."""
+    return protocol.versions("copal-rl", "numpy", "torch", "gymnasium")
 
 
-def allowed_cpus() -> list[int]:
-    """Processors that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
-
-
-def load_average() -> list[float] | None:
-    """Load over 1, 5 and 15 minutes; None where the system has none."""
+def _load_average() -> list[float] | None:
     if hasattr(os, "getloadavg"):
         return [round(value, 2) for value in os.getloadavg()]
     return None

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import copal
-from copal.bench.machine import versions
 from copal.bench.peers.drivers import replay
-from copal.bench.peers.drivers.protocol import Reply, serve
+from copal.bench.peers.drivers.protocol import Reply, serve, versions
 
 COLUMNS: dict[str, tuple[tuple[int, ...], str]] = {
     "obs": ((replay.OBS_SIZE,), "float32"),
@@ -28,7 +27,7 @@ COLUMNS: dict[str, tuple[tuple[int, ...], str]] = {
 class Copal(replay.ReplayPeer):
     """One `copal.PrioritizedReplay`, with importance weights, stale ids and all checks on."""
 
-    versions = versions(("copal-rl", "numpy"))
+    versions = versions("copal-rl", "numpy")
 
     def __init__(self, rows: int) -> None:
         super().__init__(rows)
@@ -46,8 +45,12 @@ class Copal(replay.ReplayPeer):
         return {**rows, "terminated": done, "truncated": done.copy()}
 
     def _singles(self) -> list[dict[str, Any]]:
-        rows = self._rows(replay.PREPARED)
-        return [{name: column[i] for name, column in rows.items()} for i in range(replay.PREPARED)]
+        # Observations as arrays and the rest as plain numbers, which is what environments give.
+        columns = {
+            name: list(column) if column.ndim > 1 else column.tolist()
+            for name, column in self._rows(replay.PREPARED).items()
+        }
+        return [{name: c[i] for name, c in columns.items()} for i in range(replay.PREPARED)]
 
     def insert(self, n: int) -> Callable[[int], object]:
         """Adds rows by keyword."""

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
 from typing import Any
 
-from copal.bench import machine, replay
+from copal.bench import machine, replay_threads
 from copal.bench.config import ReplayBench
 from copal.bench.peers import BY_NAME, absence
 from copal.bench.process import Driver, own_command, peer_command
@@ -22,8 +21,8 @@ from copal.bench.runner import (
     say,
 )
 from copal.bench.table import Report, Row
+from copal.runtime.machine import allowed_cpus
 
-SCALING = f"{BASELINE}-threads"
 GROWTH_ROWS = 10_000_000
 """Measured on top when the growth is drawn."""
 
@@ -42,7 +41,7 @@ def measure(config: ReplayBench) -> Report:
         rows += found
         versions.update(measured.versions)
     if config.scaling:
-        rows += _scaling_rows()
+        rows += replay_threads.measure()
     return Report(described, versions, rows)
 
 
@@ -55,7 +54,7 @@ def cells(config: ReplayBench, size: int) -> list[Cell]:
 
 
 def _measure_size(config: ReplayBench, size: int) -> tuple[list[Row], Measured]:
-    cpu = machine.allowed_cpus()[-1] if config.cpu is None else config.cpu
+    cpu = allowed_cpus()[-1] if config.cpu is None else config.cpu
     arguments = [
         *("--rows", str(size)),
         *("--cpus", str(cpu)),
@@ -98,13 +97,3 @@ def _rows(measured: Measured, asked: list[Cell], size: int) -> list[Row]:
                 }
             )
     return rows + absent_rows(measured, rows=size)
-
-
-def _scaling_rows() -> list[Row]:
-    """One and two native threads on one buffer; one absent row where they cannot be compiled."""
-    try:
-        rows = replay.measure_threads()
-    except (OSError, subprocess.CalledProcessError) as error:
-        return [{"name": SCALING, "absent": str(error)}]
-    notes = [row["note"] for row in rows if "note" in row]
-    return [{"name": SCALING, "absent": note} for note in notes] or rows

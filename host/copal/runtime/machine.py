@@ -17,16 +17,16 @@ PACKAGES = ("numpy", "torch", "gymnasium", "envpool", "box2d", "nanobind")
 def describe() -> dict[str, Any]:
     """Processor, usable cores, instruction set, memory and versions, as JSON values."""
     return {
-        "cpu": cpu_model(),
-        "cores": usable_cores(),
+        "cpu": _cpu_model(),
+        "cores": len(allowed_cpus()),
         "isa": _isa(),
         "memory_gib": _memory_gib(),
         "system": f"{platform.system()} {platform.release()}",
-        "versions": versions(),
+        "versions": _versions(),
     }
 
 
-def versions() -> dict[str, str]:
+def _versions() -> dict[str, str]:
     """Versions of copal, Python and the packages that matter, those that are installed."""
     found = {"copal": copal.__version__, "python": platform.python_version()}
     for name in PACKAGES:
@@ -37,7 +37,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def cpu_model() -> str:
+def _cpu_model() -> str:
     """Name of the processor, or its architecture where the system does not tell."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -48,10 +48,11 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+def allowed_cpus() -> list[int]:
+    """Processors that this process may run on, as the system counts them."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 def _isa() -> str:
