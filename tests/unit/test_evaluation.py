@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import counting_env
 from copal import algorithms
 from copal.errors import CheckpointError, ConfigError, EnvironmentFailedError, SchemaError
 from copal.program import reference
-from copal.runtime.evaluation import Interrupted, play
+from copal.runtime.evaluation import PARALLEL, Interrupted, play
 from copal.runtime.policy import Policy, PolicyFacts
 
 
@@ -114,11 +115,17 @@ def test_crashing_environment_plays_the_episode_again() -> None:
         play(policy, 1, 0) and play(policy, 5, 0)
 
 
-def test_evaluation_can_be_interrupted() -> None:
-    """It looks between two steps."""
-    asked = iter([False] * 9 + [True])
-    with pytest.raises(Interrupted):
-        play(random_policy("CartPole-v1", 1), 50, 0, stop=lambda: next(asked))
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_evaluation_can_be_interrupted(interrupted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks between two steps, and closes its environments in any case."""
+    closed: list[int] = []
+    monkeypatch.setattr(counting_env.Counting, "close", lambda env: closed.append(id(env)))
+    policy = random_policy("Counting-v0", 1)
+    closed.clear()
+    asked = iter([False] * 5 + [interrupted] * 100)
+    with pytest.raises(Interrupted) if interrupted else contextlib.nullcontext():
+        play(policy, 50, 0, stop=lambda: next(asked))
+    assert len(set(closed)) == PARALLEL
 
 
 def test_no_episodes_are_refused(tmp_path: Path) -> None:

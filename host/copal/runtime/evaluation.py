@@ -78,12 +78,27 @@ def play(
     """
     if episodes < 1:
         raise ConfigError("episodes", "at least 1", str(episodes))
-    if policy.facts.vectorization == "envpool":
-        return _play_pool(policy, episodes, seed, stop)
-    seeds = iter(range(seed, seed + episodes))
-    slots = [s for s in (_Slot(policy) for _ in range(min(PARALLEL, episodes))) if s.begin(seeds)]
+    with contextlib.ExitStack() as closing:
+        if policy.facts.vectorization == "envpool":
+            count = min(PARALLEL, episodes)
+            pool = envs.make(policy.facts.env, count, seed=seed, vectorization="envpool")
+            closing.callback(pool.close)
+            return _play_pool(policy, pool, episodes, stop)
+        slots = [_Slot(policy) for _ in range(min(PARALLEL, episodes))]
+        for slot in slots:
+            closing.callback(slot.close)
+        return _play_slots(policy, slots, range(seed, seed + episodes), stop)
+
+
+def _play_slots(
+    policy: Policy, slots: list[_Slot], seeds: range, stop: Callable[[], bool]
+) -> Score:
+    """Each slot takes the next seed as soon as its episode has ended."""
+    left = iter(seeds)
+    for slot in slots:
+        slot.begin(left)
     obs = np.zeros((len(slots), int(np.prod(policy.facts.obs_shape))), np.float32)
-    returns, lengths = [0.0] * episodes, [0] * episodes
+    returns, lengths = [0.0] * len(seeds), [0] * len(seeds)
     while slots:
         if stop():
             raise Interrupted
@@ -92,9 +107,9 @@ def play(
         actions = policy.actions(obs[: len(slots)]).tolist()
         ended = [slot for slot, a in zip(slots, actions, strict=True) if slot.step(a)]
         for slot in ended:
-            returns[slot.seed - seed], lengths[slot.seed - seed] = slot.total, slot.length
-            if not slot.begin(seeds):
-                slot.close()
+            at = slot.seed - seeds.start
+            returns[at], lengths[at] = slot.total, slot.length
+            if not slot.begin(left):
                 slots.remove(slot)
     return Score.of(returns, lengths)
 
@@ -158,10 +173,11 @@ class _Slot:
         self._env = make_one(self._id)
 
 
-def _play_pool(policy: Policy, episodes: int, seed: int, stop: Callable[[], bool]) -> Score:
+def _play_pool(
+    policy: Policy, pool: envs.Environments, episodes: int, stop: Callable[[], bool]
+) -> Score:
     """Each environment of a pool plays its share; what it plays beyond that is not counted."""
-    count = min(PARALLEL, episodes)
-    pool = envs.make(policy.facts.env, count, seed=seed, vectorization="envpool")
+    count = pool.count
     share = [episodes // count + (i < episodes % count) for i in range(count)]
     total, length = np.zeros(count), np.zeros(count, np.int64)
     returns: list[float] = []
@@ -180,5 +196,4 @@ def _play_pool(policy: Policy, episodes: int, seed: int, stop: Callable[[], bool
                 lengths.append(int(length[i]))
             total[i], length[i] = 0.0, 0
         pool.advance()
-    pool.close()
     return Score.of(returns, lengths)
