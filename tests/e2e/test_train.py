@@ -212,6 +212,27 @@ def test_parallel_actors_and_learners(tmp_path: Path, workers: tuple[int, int]) 
     assert (batch["terminated"] == (batch["next_obs"][:, 0] == 7)).all()
 
 
+@pytest.mark.parametrize("share_next_obs", [False, True])
+@pytest.mark.parametrize("n_step", [1, 4])
+def test_first_update_waits_for_a_row_to_draw(
+    tmp_path: Path, n_step: int, share_next_obs: bool
+) -> None:
+    """With `learning_starts=0` too: no episode has ended when the first row is complete."""
+    config = small(
+        tmp_path,
+        env="Acrobot-v1",
+        deterministic=True,
+        steps=60,
+        num_envs=2,
+        learning_starts=0,
+        n_step=n_step,
+        share_next_obs=share_next_obs,
+        final_eval_episodes=1,
+        update_interval=0.5,
+    )
+    assert copal.train(config).updates > 60
+
+
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_crashing_environment_is_replaced(tmp_path: Path, deterministic: bool) -> None:
     """Two crashes apart cost two instances and no step; no transition spans a crash."""

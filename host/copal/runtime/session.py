@@ -222,8 +222,9 @@ def _load_replay(config: TrainConfig, found: Checkpoint) -> Any:
 
 
 def _starts(config: TrainConfig) -> int:
-    # An n-step row is written n steps after its own, a shared one when its successor is known.
-    pending = config.n_step + (1 if config.share_next_obs else 0)
+    # An n-step row is written n steps after its own; one whose next observation is shared can be
+    # drawn once the row n steps later is written, too.
+    pending = config.n_step * (2 if config.share_next_obs else 1)
     return max(config.learning_starts, pending * config.actors * config.num_envs)
 
 
