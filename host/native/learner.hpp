@@ -47,8 +47,6 @@ class Learner {
   }
 
   size_t batch() const { return batch_; }
-  size_t learners() const { return learners_; }
-  size_t threads() const { return team_.size(); }
   const Update& update() const { return update_; }
   const std::vector<Buffer>& inputs() const { return inputs_; }
   const std::vector<NetworkState>& networks() const { return networks_; }

@@ -164,9 +164,7 @@ class RatioGate {
     learner_.notify_all();
   }
 
-  double update_interval() const { return interval_; }
   uint64_t learning_starts() const { return starts_; }
-  uint64_t slack_steps() const { return slack_; }
 
  private:
   double next_update() const {

@@ -9,7 +9,6 @@
 #include "batch.hpp"
 #include "columns.hpp"
 
-// A Replay with what its Python calls need to know about the columns.
 class BoundReplay : public copal::Replay {
  public:
   BoundReplay(copal::Schema schema, const copal::ReplayConfig& config)

@@ -8,18 +8,23 @@
 #include "../errors.hpp"
 #include "module.hpp"
 
+// Sets the error of copal.errors that `e` names.
+inline void set_error(const copal::Error& e) {
+  try {
+    nb::object type = nb::module_::import_("copal.errors").attr(e.type.c_str());
+    nb::object error = type(e.field, e.expected, e.got, e.hint);
+    PyErr_SetObject(type.ptr(), error.ptr());
+  } catch (nb::python_error& inner) {
+    inner.restore();
+  }
+}
+
 // Sets the Python error that belongs to the exception in flight; returns null.
 inline PyObject* set_python_error() {
   try {
     throw;
   } catch (const copal::Error& e) {
-    try {
-      nb::object type = nb::module_::import_("copal.errors").attr(e.type.c_str());
-      nb::object error = type(e.field, e.expected, e.got, e.hint);
-      PyErr_SetObject(type.ptr(), error.ptr());
-    } catch (nb::python_error& inner) {
-      inner.restore();
-    }
+    set_error(e);
   } catch (nb::python_error& e) {
     e.restore();
   } catch (const std::bad_alloc&) {

@@ -46,9 +46,7 @@ static void bind_gate(nb::module_& m) {
       .def_prop_ro("closed", &RatioGate::closed)
       .def_prop_ro("env_steps", [](RatioGate& g) { return g.counters().env_steps; })
       .def_prop_ro("updates", [](RatioGate& g) { return g.counters().updates; })
-      .def_prop_ro("update_interval", &RatioGate::update_interval)
       .def_prop_ro("learning_starts", &RatioGate::learning_starts)
-      .def_prop_ro("slack_steps", &RatioGate::slack_steps)
       .def("counters", [](RatioGate& g) {
         const auto c = g.counters();
         nb::dict d;
@@ -182,22 +180,7 @@ static void bind_learner_class(nb::module_& m) {
            "(first moment, second moment, steps), copies.")
       .def("set_optimiser", &set_optimiser, nb::arg("network"), nb::arg("first_moment"),
            nb::arg("second_moment"), nb::arg("steps"))
-      .def(
-          "publish",
-          [](Learner& l, WeightStore& store, const std::string& network) {
-            const uint64_t version = l.updates();
-            l.with_parameters(network, [&](const float* p, size_t n) {
-              if (n != store.size())
-                throw Error("ConfigError", "store", std::to_string(n) + " floats",
-                            std::to_string(store.size()));
-              store.publish(p, version);
-            });
-          },
-          nb::arg("store"), nb::arg("network"), "Publishes a network's parameters.")
       .def_prop_rw("updates", &Learner::updates, &Learner::set_updates)
-      .def_prop_ro("batch_size", &Learner::batch)
-      .def_prop_ro("learners", &Learner::learners)
-      .def_prop_ro("threads", &Learner::threads)
       .def_prop_ro("flops", &Learner::flops,
                    "Operations of an update's dense products, all phases run.");
 }

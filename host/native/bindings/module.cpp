@@ -5,7 +5,7 @@
 
 #include <nanobind/stl/string.h>
 
-#include "../errors.hpp"
+#include "call.hpp"
 
 static int numpy_ready() {
   import_array1(-1);
@@ -19,9 +19,7 @@ NB_MODULE(COPAL_MODULE, m) {
     try {
       std::rethrow_exception(p);
     } catch (const copal::Error& e) {
-      nb::object type = nb::module_::import_("copal.errors").attr(e.type.c_str());
-      nb::object error = type(e.field, e.expected, e.got, e.hint);
-      PyErr_SetObject(type.ptr(), error.ptr());
+      set_error(e);
     }
   });
   bind_replay(m);
