@@ -151,6 +151,20 @@ def test_state_carries_on_exactly(name: str, rng: np.random.Generator) -> None:
     assert state.updates == 3
 
 
+@pytest.mark.parametrize("name", ["cpu", "torch", "reference"])
+def test_parameters_are_those_of_the_state(name: str, rng: np.random.Generator) -> None:
+    """One network's vector alone, as a copy that later updates do not reach into."""
+    learner = backends.learner(backends.require(name), build(), batch_size=ROWS)
+    learner.step(batch(rng))
+    found = {network: learner.parameters(network) for network in ("q", "q_target")}
+    before = learner.state().parameters
+    learner.step(batch(rng))
+    for network, vector in found.items():
+        assert vector.dtype == np.float32
+        np.testing.assert_array_equal(vector, before[network])
+        assert not np.array_equal(vector, learner.parameters(network))
+
+
 @pytest.mark.parametrize("name", ["torch", "reference"])
 def test_state_is_a_copy(name: str, rng: np.random.Generator) -> None:
     """Further updates do not reach into a state that was handed out."""

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from copal.errors import ConfigError
 from copal.program import Program, Update
 
 
@@ -62,6 +63,9 @@ class Learner(Protocol):
             LearnerFailedError: A value became NaN or infinite.
         """
 
+    def parameters(self, network: str) -> NDArray[np.float32]:
+        """A copy of one network's parameters, flat float32: what actors need after each update."""
+
     def state(self) -> LearnerState:
         """A copy of the whole state."""
 
@@ -98,3 +102,18 @@ class Backend(Protocol):
             ProgramError: It lacks an operation.
             ConfigError: `learners` does not fit `batch_size`.
         """
+
+
+def one_learner(backend: str, learners: int) -> None:
+    """Refuses parallel learners.
+
+    Raises:
+        ConfigError: `learners` is not 1.
+    """
+    if learners != 1:
+        raise ConfigError(
+            "learners",
+            f"1, all that backend `{backend}` has",
+            str(learners),
+            "parallel learners are a feature of `--backend cpu`",
+        )

@@ -81,11 +81,16 @@ class CpuLearner:
         gradient, td_error, loss = self.native.gradient(batch)
         return gradient, td_error, loss
 
+    def parameters(self, network: str) -> NDArray[np.float32]:
+        """A copy of one network's parameters, flat."""
+        vector: NDArray[np.float32] = self.native.parameters(network)
+        return vector
+
     def state(self) -> LearnerState:
         """A copy of the whole state."""
         moments = {name: self.native.optimiser(name) for name in self.native.trained()}
         return LearnerState(
-            {name: self.native.parameters(name) for name in self.native.networks()},
+            {name: self.parameters(name) for name in self.native.networks()},
             {name: first for name, (first, _, _) in moments.items()},
             {name: second for name, (_, second, _) in moments.items()},
             {name: int(steps) for name, (_, _, steps) in moments.items()},

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from copal.backends.base import Learner, LearnerState
-from copal.errors import ConfigError
+from copal.backends.base import Learner, LearnerState, one_learner
 from copal.program import Program, Update
 from copal.program.reference import ReferenceLearner
 
@@ -40,21 +39,6 @@ class ReferenceBackend:
         return _Learner(update, state, batch_size)
 
 
-def one_learner(backend: str, learners: int) -> None:
-    """Refuses parallel learners.
-
-    Raises:
-        ConfigError: `learners` is not 1.
-    """
-    if learners != 1:
-        raise ConfigError(
-            "learners",
-            f"1, all that backend `{backend}` has",
-            str(learners),
-            "parallel learners are a feature of `--backend cpu`",
-        )
-
-
 class _Learner:
     """A ReferenceLearner behind the face of a backend's learner."""
 
@@ -68,14 +52,13 @@ class _Learner:
         """Updates done."""
         return self._inner.updates
 
-    @property
-    def metrics(self) -> Mapping[str, float]:
-        """Mean of every output of the last update."""
-        return self._inner.metrics
-
     def step(self, batch: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Runs one update; see `copal.backends.base.Learner`."""
         return self._inner.step(batch).astype(np.float32)
+
+    def parameters(self, network: str) -> NDArray[np.float32]:
+        """A copy of one network's parameters, rounded to float32."""
+        return self._inner.parameters[network].astype(np.float32)
 
     def state(self) -> LearnerState:
         """A copy of the whole state, rounded to float32."""

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from copal.algorithms.base import Source
-from copal.backends.base import Learner, LearnerState
-from copal.backends.reference import one_learner
+from copal.backends.base import Learner, LearnerState, one_learner
 from copal.errors import BackendUnavailableError, LearnerFailedError, ProgramError
 from copal.program import Phase, Program, Update
 
@@ -166,17 +165,21 @@ class TorchLearner:
                         target.tau,
                     )
 
-    def state(self) -> LearnerState:
-        """A copy of the whole state."""
+    def parameters(self, network: str) -> NDArray[np.float32]:
+        """A copy of one network's parameters, flat."""
         from copal.program.modules import flatten_module
 
+        return flatten_module(self._modules[network])
+
+    def state(self) -> LearnerState:
+        """A copy of the whole state."""
         first, second, steps = {}, {}, {}
         for name, optimiser in self._optimisers.items():
             slots = [optimiser.state[p] for p in self._modules[name].parameters()]
             first[name] = np.concatenate([s["exp_avg"].numpy().ravel() for s in slots])
             second[name] = np.concatenate([s["exp_avg_sq"].numpy().ravel() for s in slots])
             steps[name] = int(slots[0]["step"])
-        parameters = {name: flatten_module(m) for name, m in self._modules.items()}
+        parameters = {name: self.parameters(name) for name in self._modules}
         return LearnerState(parameters, first, second, steps, self._updates)
 
     def load_state(self, state: LearnerState) -> None:

@@ -87,9 +87,7 @@ class HostLoop:
         beta = self._beta(learner.updates)
         batch = replay.sample(self._batch_size, beta=beta, out=self._batch)
         self._batch = batch
-        columns = {name: batch[name] for name in batch.keys()}  # noqa: SIM118 - not a dict
-        columns["weight"] = batch.weights
-        td = learner.step(columns)
+        td = learner.step(dict(batch.items()))
         replay.update_priorities(batch.ids, td)
         self.publish()
         self._mean_td = float(abs(td).mean())
@@ -98,7 +96,7 @@ class HostLoop:
     def publish(self) -> None:
         """Publishes the weights as they are."""
         learner = self._learner
-        self._store.publish(learner.state().parameters[self._acting], learner.updates)
+        self._store.publish(learner.parameters(self._acting), learner.updates)
 
     def metrics(self) -> dict[str, float]:
         """Figures of the newest update."""
