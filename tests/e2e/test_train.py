@@ -26,8 +26,9 @@ from copal.errors import (
     LearnerFailedError,
     UnknownNameError,
 )
-from copal.runtime import files
+from copal.runtime import files, judge
 from copal.runtime.checkpoint import CheckpointStore, load
+from copal.runtime.evaluation import play
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -136,6 +137,28 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, changes: dict[s
         assert (resumed.env_steps, resumed.updates) == (whole.env_steps, whole.updates)
         assert resumed.returns == whole.returns
         same_files(newest(whole.out).path, newest(copy).path)
+
+
+def test_evaluation_cut_by_a_signal_is_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resumed, the run evaluates the same policy first and ends with the same bits."""
+    changes: dict[str, Any] = {"deterministic": True, "eval_interval": 400}
+    whole = copal.train(small(tmp_path, **changes, out=tmp_path / "whole"))
+    sent: list[int] = []
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        sent.append(signal.SIGINT)
+        if len(sent) == 1:
+            os.kill(os.getpid(), sent[0])
+        return play(*args, **options)
+
+    monkeypatch.setattr(judge, "play", interrupted)
+    cut = copal.train(small(tmp_path, **changes))
+    assert (cut.stop_reason, cut.env_steps) == ("SIGINT", 400)
+    resumed = copal.train(copal.TrainConfig(resume=cut.out, quiet=True))
+    assert resumed.returns == whole.returns
+    same_files(newest(whole.out).path, newest(cut.out).path)
 
 
 def test_same_seed_same_bits_other_seed_others(tmp_path: Path) -> None:
@@ -422,8 +445,9 @@ def long_run(out: Path, checkpoint_interval: int, deterministic: bool) -> subpro
     return run
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize(
+    ("number", "deterministic"), [(signal.SIGINT, False), (signal.SIGTERM, True)]
+)
 def test_signal_writes_a_checkpoint_and_ends(
     tmp_path: Path, number: signal.Signals, deterministic: bool
 ) -> None:

@@ -116,6 +116,8 @@ class Trainer:
         """Trains until the steps are taken, the wanted return is reached or a signal comes."""
         parts = self._parts
         began = (time.perf_counter(), parts.env_steps, parts.loop.updates)
+        # A signal may have ended the run in the middle of an evaluation.
+        self._judge.look(parts.env_steps)
         if self._config.deterministic:
             self._run_in_order()
         else:
