@@ -118,7 +118,7 @@ def test_bench_replay_prints_json(tmp_path: Path) -> None:
     """`--json` gives machine, versions and rows; an absent peer is a row that says so."""
     done = copal(
         "bench", "replay", "--json", "--rows", 1000, "--batch-sizes", 32, "--rounds", 1,
-        "--block-ms", 2, "--threads", 1, "--peers", "cpprb", "--peer-root", tmp_path,
+        "--block-ms", 2, "--no-scaling", "--peers", "cpprb", "--peer-root", tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
