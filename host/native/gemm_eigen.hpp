@@ -4,8 +4,7 @@
 // Cost: 2 m n k operations and Eigen's packing. Limits: as gemm_avx512.hpp; the order of a sum is
 // Eigen's, fixed for given sizes. Thread-safety: pure (Eigen is built without its own threads).
 //
-//   forward W X, input gradient W^T D, weight gradient D Y^T: row-major maps, nothing is copied
-//   here
+//   forward W X      input gradient W^T D      weight gradient D Y^T      row-major maps, no copy
 #pragma once
 #include <Eigen/Core>
 #include <cstddef>

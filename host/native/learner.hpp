@@ -6,9 +6,10 @@
 // the number of learners (the order of one sum), never on that of threads. A bad update (NaN,
 // infinity) throws and changes nothing. Thread-safety: every call locks the learner.
 //
-//   learners' rows -> shares | all done | (norm of the sum | all done) | Adam and averaging in
-//   pieces phases in order, then what is left of the targets; any thread may run any learner or
-//   piece
+//   a phase:  rows -> shares | all done | norm of their sum | all done | Adam, averaging by pieces
+//   update:   phases in order -> targets that no phase has averaged
+//
+// Any thread may run any learner's rows, or any piece.
 #pragma once
 #include <cmath>
 #include <mutex>

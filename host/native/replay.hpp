@@ -8,10 +8,9 @@
 //   id    ... r-3  r-2  r-1 | r = reserved, the next id      alive iff r - capacity <= id < r
 //   slot  = id mod capacity: rows_[slot] holds the row, leaf `slot` of tree_ its priority
 //
-//   add    : lock { reserve ids, zero their leaves }  copy rows         lock { publish priorities }
-//   sample : lock shared { draw slots, form ids }     copy rows, then read `reserved` once more:
-//   what
-//            an inserter reserved meanwhile may be torn and is drawn again
+//   add    : lock { reserve ids, zero their leaves }   copy rows    lock { publish priorities }
+//   sample : lock shared { draw slots, form ids }      copy rows    read `reserved` once more:
+//            a row whose slot was reserved meanwhile may be torn and is drawn again
 //
 // A sampler therefore needs no word a slot to know that its copy is whole, and a late priority for
 // a row that is gone is recognised by its id alone.

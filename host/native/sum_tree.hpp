@@ -6,9 +6,9 @@
 // children, never patched, so the root stays the sum of the leaves to 1e-7 relative for ever. Const
 // members may run at once; the others exclude everything else.
 //
-//   level top   |s s s ... s|                           one group of K
-//   level 1     |s ... s| |s ... s| ...                 sums and, in a second array, maxima of
-//   groups level 0     |p ... p| |p ... p| |p ... p| ...       leaves, shared by sums and maxima
+//   level top   |s s s ... s|                        one group of K
+//   level 1     |s ... s| |s ... s| ...              sums, and in a second array maxima, of groups
+//   level 0     |p ... p| |p ... p| |p ... p| ...    leaves, shared by sums and maxima
 //
 // Each level's width is rounded up to K, so that a group starts at a multiple of its own size and
 // never straddles more 64-byte lines than it must.

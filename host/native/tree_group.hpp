@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Sums, maxima and choices within one group of K siblings of the tree.
 //
-// Cost: O(K), with AVX-512 or AVX2 O(K / 16) where K allows. Limits: K a power of two, 2 to 64;
-// values
-// >= 0 and finite. Stateless. The instruction set is that of the compiler's flags.
+// Cost: O(K), with AVX-512 or AVX2 O(K / 16) where K allows. Limits: K a power of two, 2 to 64,
+// values finite and at least 0. Stateless. The instruction set is that of the compiler's flags.
 //
-//   group   | v0 | v1 | ... | vK-1 |          pick(mass): the first child with v > 0 whose
-//   inclusive prefix  | v0 | v0+v1 | ...     |          prefix exceeds mass, else the last child
-//   with v > 0
+//   group   | v0 | v1    | ... | vK-1 |     pick(mass): the first child with v > 0 whose inclusive
+//   prefix  | v0 | v0+v1 | ... | sum  |     prefix exceeds mass, else the last one with v > 0
 //
 // The mask of positive children makes the choice safe however prefixes or mass are rounded.
 #pragma once
