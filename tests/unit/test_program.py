@@ -134,6 +134,8 @@ DENSE = {"network": "net", "weight": 0, "bias": 6, "fan_in": 3, "fan_out": 2}
         (Op("dense", ("x",), OUT, {**DENSE, "network": "no"}), "`no`"),
         (Op("dense", ("x",), OUT, {**DENSE, "bias": 9}), "offsets inside 10"),
         (Op("dense", ("x",), OUT, {**DENSE, "weight": -1}), "offsets inside 10"),
+        (Op("param", (), OUT, {"network": "net", "offset": 8}), "offsets inside 10"),
+        (Op("param", (), OUT, {"network": "net", "offset": -1}), "offsets inside 10"),
         (Op("sum_over_rows", ("x",), None, {"offset": 0}), "named by `gradient`"),
     ],
 )
@@ -143,6 +145,14 @@ def test_malformed_operation_is_refused(op: Op, word: str) -> None:
         program(op)
     assert caught.value.field.startswith("ops[0]")
     assert word in str(caught.value)
+
+
+def test_gradient_outside_its_network_is_refused() -> None:
+    """A sum of width 3 fits at offset 7 of 10 floats and not at 8."""
+    fits = Op("sum_over_rows", ("x",), None, {"offset": 7})
+    assert program(fits, gradient="net").ops == (fits,)
+    with pytest.raises(ProgramError, match="offsets inside 10"):
+        program(replace(fits, attrs={"offset": 8}), gradient="net")
 
 
 def test_output_without_buffer_is_refused() -> None:

@@ -221,7 +221,7 @@ class Program:
 
 def _check(program: Program) -> None:
     sizes = {n.name: n.size for n in program.networks}
-    known = {b.name for b in program.inputs}
+    known = {b.name: b.width for b in program.inputs}
     for i, op in enumerate(program.ops):
         where = f"ops[{i}] {op.kind}"
         spec = OPS.get(op.kind)
@@ -236,25 +236,43 @@ def _check(program: Program) -> None:
             raise ProgramError(where, f"attributes {spec.attrs}", str(tuple(op.attrs)))
         if (op.output is None) != (op.kind in GRADIENT_OPS):
             raise ProgramError(where, "an output buffer unless it is a gradient", str(op.output))
-        _check_offsets(where, op, sizes, program.gradient)
+        _check_offsets(where, op, known, sizes, program.gradient)
         if op.output is not None:
             if op.output.name in known:
                 raise ProgramError(where, "a new buffer", f"`{op.output.name}` again")
-            known.add(op.output.name)
+            known[op.output.name] = op.output.width
     missing = [b for b in program.outputs.values() if b not in known]
     if missing:
         raise ProgramError("outputs", "buffers of the Program", f"`{missing[0]}`")
 
 
-def _check_offsets(where: str, op: Op, sizes: Mapping[str, int], gradient: str | None) -> None:
+def _check_offsets(
+    where: str,
+    op: Op,
+    widths: Mapping[str, int],
+    sizes: Mapping[str, int],
+    gradient: str | None,
+) -> None:
     a = op.attrs
     if op.kind in GRADIENT_OPS and gradient not in sizes:
         raise ProgramError(where, "a network named by `gradient`", str(gradient))
-    if "network" in a and a["network"] not in sizes:
-        raise ProgramError(where, f"a network of {tuple(sizes)}", f"`{a['network']}`")
+    network = a.get("network", gradient)
+    if "network" in a and network not in sizes:
+        raise ProgramError(where, f"a network of {tuple(sizes)}", f"`{network}`")
+    for start, count in _ranges(op, widths):
+        if start < 0 or start + count > sizes[str(network)]:
+            expected = f"offsets inside {sizes[str(network)]} floats"
+            raise ProgramError(where, expected, f"{start} to {start + count}")
+
+
+def _ranges(op: Op, widths: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+    """First float and number of floats of each part of a flat vector that `op` touches."""
+    a = op.attrs
     if op.kind.startswith("dense"):
-        end = a["weight"] + a["fan_in"] * a["fan_out"]
+        yield a["weight"], a["fan_in"] * a["fan_out"]
         if a["bias"] >= 0:
-            end = max(end, a["bias"] + a["fan_out"])
-        if a["weight"] < 0 or end > sizes[a["network"]]:
-            raise ProgramError(where, f"offsets inside {sizes[a['network']]} floats", str(end))
+            yield a["bias"], a["fan_out"]
+    elif op.kind == "param" and op.output is not None:
+        yield a["offset"], op.output.width
+    elif op.kind == "sum_over_rows":
+        yield a["offset"], widths[op.inputs[0]]
