@@ -68,7 +68,7 @@ class TrainConfig:
     buffer_size: int = 100_000
     """Rows that the replay buffer holds."""
     learning_starts: int = 1_000
-    """Environment steps, with random actions, before the first update."""
+    """Environment steps before the first update."""
     prioritized: bool = True
     """Draw rows by priority instead of uniformly."""
     alpha: float = 0.6

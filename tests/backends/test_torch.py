@@ -56,7 +56,7 @@ def batch(rng: np.random.Generator, rows: int = ROWS) -> dict[str, np.ndarray]:
 SETTINGS = [
     ("dqn", {}),
     ("dqn", {"loss": "squared", "max_grad_norm": 0.5, "learning_rate": 0.01}),
-    ("double-dqn", {"target_tau": 1.0, "target_every_updates": 4, "max_grad_norm": None}),
+    ("double-dqn", {"target_tau": 1.0, "target_update_interval": 4, "max_grad_norm": None}),
 ]
 
 
@@ -91,7 +91,7 @@ def test_whole_updates_equal_a_loop_written_out(
             for g in gradients:
                 g.mul_(min(1.0, config.max_grad_norm / float(norm)))
         optimiser.step()
-        if (update + 1) % config.target_every_updates == 0:
+        if (update + 1) % config.target_update_interval == 0:
             for p, s in zip(target.parameters(), q.parameters(), strict=True):
                 p.data.mul_(1 - config.target_tau).add_(s.data, alpha=config.target_tau)
 

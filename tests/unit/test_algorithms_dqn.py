@@ -115,7 +115,7 @@ def test_update_holds_the_settings() -> None:
         learning_rate=0.01,
         adam_eps=1e-5,
         target_tau=1.0,
-        target_every_updates=50,
+        target_update_interval=50,
         max_grad_norm=None,
     )
     update = algorithms.get("dqn").build(box(3), gym.spaces.Discrete(2), config).update
@@ -220,7 +220,7 @@ def test_observation_space_that_does_not_fit(space: Any, word: str) -> None:
         ("loss", "cubic"),
         ("target_tau", 0.0),
         ("target_tau", 1.1),
-        ("target_every_updates", 0),
+        ("target_update_interval", 0),
         ("max_grad_norm", 0.0),
     ],
 )

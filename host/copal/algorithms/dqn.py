@@ -44,7 +44,7 @@ class DqnConfig:
     """Choose the next action with the online network, value it with the target network."""
     target_tau: float = 0.005
     """Averaging rate of the target network; 1 copies."""
-    target_every_updates: int = 1
+    target_update_interval: int = 1
     """Updates between two steps of the target network."""
     max_grad_norm: float | None = 10.0
     """Clip the gradient to this Euclidean norm; None: no clipping."""
@@ -56,7 +56,7 @@ class DqnConfig:
             "adam_eps": ("a number above 0", self.adam_eps > 0),
             "loss": ("huber or squared", self.loss in ("huber", "squared")),
             "target_tau": ("a number in (0, 1]", 0 < self.target_tau <= 1),
-            "target_every_updates": ("an integer above 0", self.target_every_updates > 0),
+            "target_update_interval": ("an integer above 0", self.target_update_interval > 0),
             "max_grad_norm": (
                 "a number above 0 or None",
                 self.max_grad_norm is None or self.max_grad_norm > 0,
@@ -125,7 +125,7 @@ def build(
     update = Update(
         name=name,
         phases=(Phase(program, optimiser, config.max_grad_norm),),
-        targets=(Target("q", "q_target", config.target_tau, config.target_every_updates),),
+        targets=(Target("q", "q_target", config.target_tau, config.target_update_interval),),
         policy=policy,
     )
     initial = flatten_module(q)

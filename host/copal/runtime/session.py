@@ -176,7 +176,7 @@ def _algorithm_settings(config: TrainConfig, kind: Callable[..., Any]) -> Any:
         learning_rate=config.learning_rate,
         loss="huber" if config.huber else "squared",
         target_tau=config.target_tau,
-        target_every_updates=config.target_update_interval,
+        target_update_interval=config.target_update_interval,
         max_grad_norm=config.max_grad_norm,
     )
 
