@@ -212,6 +212,14 @@ def _check_pairs(c: TrainConfig) -> None:
             str(c.learning_starts),
             "rows that were overwritten are never learnt from",
         )
+    waiting = 2 * c.n_step * c.actors * c.num_envs
+    if c.share_next_obs and c.buffer_size <= waiting:
+        raise ConfigError(
+            "buffer_size",
+            f"more than 2 * n_step * actors * num_envs = {waiting}, since share_next_obs is on",
+            str(c.buffer_size),
+            "rows would be overwritten before their next observation is known",
+        )
     if c.deterministic and c.vectorization == "envpool":
         raise ConfigError(
             "deterministic",

@@ -77,6 +77,7 @@ def test_value_out_of_range_is_named(name: str, value: Any) -> None:
         {"batch_size": 65, "buffer_size": 64},
         {"learning_starts": 2_000, "buffer_size": 1_000, "steps": 5_000},
         {"deterministic": True, "vectorization": "envpool"},
+        {"share_next_obs": True, "n_step": 4, "num_envs": 9, "buffer_size": 72, "steps": 9},
     ],
 )
 def test_values_that_do_not_go_together(values: dict[str, Any]) -> None:
