@@ -79,7 +79,7 @@ class Actor:
     Args:
         index: Number of the actor.
         environments: What it steps.
-        policy: `act(store, obs)` gives a mapping with `action`, int64 [N].
+        policy: `act_into(store, obs, actions)` writes greedy actions, int64 [N].
         exploration: Its noise.
         shared: What it shares with the others.
     """
@@ -123,11 +123,8 @@ class Actor:
         uniform, actions = self.exploration.next()
         explore = uniform < shared.epsilon(before)
         if not explore.all():
-            greedy = self._policy.act(shared.store, self._obs)["action"]
-            np.copyto(self._actions, greedy)
-            np.copyto(self._actions, actions, where=explore)
-        else:
-            np.copyto(self._actions, actions)
+            self._policy.act_into(shared.store, self._obs, self._actions)
+        np.copyto(self._actions, actions, where=explore)
         environments.step(self._actions)
         if environments.any_lost:
             self._add_what_is_left()
