@@ -63,7 +63,9 @@ static void bind_store(nb::module_& m) {
       .def(
           "publish",
           [](WeightStore& s, nb::handle weights, uint64_t version) {
-            s.publish(float_vector(weights, "weights", s.size()), version);
+            const float* vector = float_vector(weights, "weights", s.size());
+            nb::gil_scoped_release off;  // a reader that is waited for may need the GIL
+            s.publish(vector, version);
           },
           nb::arg("weights"), nb::arg("version"), "Copies the vector in and makes it current.")
       .def(
@@ -112,7 +114,11 @@ static nb::object gradient(Learner& l, nb::handle batch) {
 }
 
 static nb::dict metrics(const Learner& l) {
-  const std::vector<double> values = l.metrics();
+  std::vector<double> values;
+  {
+    nb::gil_scoped_release off;  // the learner is locked for the length of an update
+    values = l.metrics();
+  }
   nb::dict d;
   for (size_t i = 0; i < values.size(); ++i) d[l.metric_names()[i].c_str()] = values[i];
   return d;
@@ -180,7 +186,8 @@ static void bind_learner_class(nb::module_& m) {
            "(first moment, second moment, steps), copies.")
       .def("set_optimiser", &set_optimiser, nb::arg("network"), nb::arg("first_moment"),
            nb::arg("second_moment"), nb::arg("steps"))
-      .def_prop_rw("updates", &Learner::updates, &Learner::set_updates)
+      .def_prop_rw("updates", &Learner::updates, &Learner::set_updates,
+                   nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("flops", &Learner::flops,
                    "Operations of an update's dense products, all phases run.");
 }
