@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A sampled batch: one block of memory, and NumPy views of it that are made when asked for.
 //
+// Cost: one allocation a batch, O(columns) to find a name. Limits: those of the schema. Threads:
+// views are made under the GIL; `target` is filled without it, by one thread at a time.
+//
 //   | column 0 | column 1 | ... | discount | ids | weights |   each part starts at a 64-byte line
 #pragma once
 #include <cstdlib>

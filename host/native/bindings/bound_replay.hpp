@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: MIT
 // A Replay with what its Python calls look up each time: names, readers, layouts of batches.
+//
+// Cost: one comparison for the keywords of the call site before, and for the batch size before.
+// Limits: those of Replay. Threads: what is remembered here is guarded by the GIL.
+//
+//   add(obs=a, reward=b) -> places {0, 2}      sample(256) -> layout of 256 rows
 #pragma once
 #include <memory>
 #include <string>

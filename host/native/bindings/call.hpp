@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Calls from Python without nanobind's dispatch: an argument costs 5 ns by the C API and 90 ns as
 // an `nb::ndarray`, which is more than inserting a row does.
+//
+// Limits: METH_FASTCALL | METH_KEYWORDS. Threads: under the GIL, but for the scope of `Unlocked`.
+//
+//   args, keywords --sort_arguments--> places by name      C++ exception --> Python error, null
 #pragma once
 #include <exception>
 #include <new>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What the binding files share. NumPy's C API is initialised once, in module.cpp.
+//
+//   module.cpp: bind_replay (replay.cpp), bind_learner (learner.cpp), bind_learner_loop
 #pragma once
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
 #define PY_ARRAY_UNIQUE_SYMBOL copal_numpy_api
