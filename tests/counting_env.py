@@ -68,6 +68,17 @@ class Counting(gymnasium.Env):  # type: ignore[misc]
         cls.reset_crash_at, cls.resets = frozenset(reset_crash_at), 0
 
 
+class Bytes(gymnasium.ObservationWrapper):  # type: ignore[misc]
+    """The same with observations of bytes, the noise from 0 to 255."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self.observation_space = gymnasium.spaces.Box(0, 255, (2,), np.uint8)
+
+    def observation(self, observation: Any) -> Any:
+        return np.array([observation[0], 255 * observation[1]], np.uint8)
+
+
 def register() -> None:
     """Makes `Counting-v0` (ends by termination) and `CountingCut-v0` (by truncation) known."""
     for name, truncate in (("Counting-v0", False), ("CountingCut-v0", True)):

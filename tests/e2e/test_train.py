@@ -256,6 +256,19 @@ def test_first_update_waits_for_a_row_to_draw(
     assert copal.train(config).updates > 60
 
 
+def test_byte_observations_are_learnt_from(tmp_path: Path) -> None:
+    """A vector of bytes, such as a console's memory, is taken as numbers."""
+    gymnasium.register("Bytes-v0", lambda: counting_env.Bytes(counting_env.Counting()))
+    try:
+        result = copal.train(small(tmp_path, env="Bytes-v0", steps=400))
+        assert result.updates == 200
+        replay = copal.PrioritizedReplay.load(newest(result.out).path / "replay.bin")
+        assert set(replay.column("next_obs")[:, 0]) == set(range(1, 8))
+        assert result.policy(np.array([3, 200], np.uint8)) in (0, 1)
+    finally:
+        del gymnasium.registry["Bytes-v0"]
+
+
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_crashing_environment_is_replaced(tmp_path: Path, deterministic: bool) -> None:
     """Two crashes apart cost two instances and no step; no transition spans a crash."""

@@ -33,7 +33,7 @@ class Environments(ABC):
         observation_space: Space of one observation.
         action_space: Space of one action; discrete ones are counted from 0.
         action_start: The environment's own number of the first discrete action.
-        obs: [N, *shape], float32 (uint8 for byte observations): to act on.
+        obs: [N, *shape], float32 whatever the environment gives: to act on.
         next_obs: Like `obs`: what the last step led to.
         reward: float32 [N].
         terminated: bool [N]: the episode ended for good.
@@ -51,9 +51,8 @@ class Environments(ABC):
         self.action_start = int(getattr(action_space, "start", 0))
         self.action_space = spaces.Discrete(action_space.n) if self.action_start else action_space
         shape = (count, *observation_space.shape)
-        dtype = np.uint8 if observation_space.dtype == np.uint8 else np.float32
-        self.obs: NDArray[Any] = np.zeros(shape, dtype)
-        self.next_obs: NDArray[Any] = np.zeros(shape, dtype)
+        self.obs = np.zeros(shape, np.float32)
+        self.next_obs = np.zeros(shape, np.float32)
         self.reward = np.zeros(count, np.float32)
         self.terminated = np.zeros(count, np.bool_)
         self.truncated = np.zeros(count, np.bool_)
