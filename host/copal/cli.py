@@ -50,7 +50,7 @@ def train(args: Sequence[str]) -> int:
     config = _parse(TrainConfig, "copal train", args)
     from copal.runtime import train as run
 
-    result = run(config)
+    result = run(config, given=_named(args))
     print(result.summary())
     return 0
 
@@ -132,6 +132,15 @@ def _choose(prog: str, args: Sequence[str], verbs: dict[str, tuple[Any, str]]) -
     if args[0] not in verbs:
         raise UnknownNameError.of("verb", args[0], verbs, f"`{prog} --help` lists them")
     return args[0]
+
+
+def _named(args: Sequence[str]) -> set[str]:
+    """Names of the settings that the flags in `args` set."""
+    from copal.config import ALIASES
+
+    flags = (a.split("=")[0][2:].removeprefix("no-") for a in args if a.startswith("--"))
+    names = {flag.replace("-", "_") for flag in flags}
+    return {ALIASES.get(name, name) for name in names}
 
 
 def _parse(config: type[Config], prog: str, args: Sequence[str]) -> Config:

@@ -147,6 +147,9 @@ class TrainConfig:
         return cls(**data)
 
 
+#: Further spellings of settings on the command line, those of CleanRL.
+ALIASES = {"env_id": "env", "total_timesteps": "steps"}
+
 #: Settings that a resumed run may change; every other one has to agree with the checkpoint.
 RESUMABLE = frozenset(
     {

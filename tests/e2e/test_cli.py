@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from copal.config import TrainConfig
+
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--env", "CartPole-v1", "--steps", "700", "--learning-starts", "200", "--hidden", "16"]
 BRIEF = ["--final-eval-episodes", "3", "--eval-interval", "0", "--no-tensorboard"]
@@ -97,6 +99,17 @@ def test_resume_goes_on(trained: Path) -> None:
     done = copal("train", "--resume", trained, "--steps", 900, *BRIEF)
     assert done.returncode == 0, done.stderr
     assert "900 env steps" in done.stdout
+
+
+def test_resume_tells_a_default_that_was_typed_from_one_that_was_not(trained: Path) -> None:
+    """`--batch-size 64` is refused where the run has another one, though 64 is the default."""
+    config = json.loads((trained / "config.json").read_text())
+    other = TrainConfig().batch_size * 2
+    (trained / "config.json").write_text(json.dumps({**config, "batch_size": other}))
+    done = copal("train", "--resume", trained, "--batch-size", TrainConfig().batch_size)
+    (trained / "config.json").write_text(json.dumps(config))
+    assert done.returncode == 2
+    assert f"`{other}`, as in the run that is resumed" in done.stderr
 
 
 def test_an_existing_run_is_not_overwritten(trained: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,22 @@ CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
 
 
-def settle(config: TrainConfig) -> TrainConfig:
+def settle(config: TrainConfig, given: Collection[str] | None = None) -> TrainConfig:
     """The settings that hold, with `out` filled in; nothing is written yet.
+
+    Args:
+        config: What was asked for.
+        given: Settings that were named on purpose, which counts when a run is resumed; None: those
+            that differ from their defaults.
 
     Raises:
         ConfigError: The folder is in use, or a setting contradicts the run that is resumed.
         CheckpointError: The folder to resume holds no run.
     """
     if config.resume is not None:
-        return _resumed(config, config.resume)
+        defaults = {f.name: f.default for f in dataclasses.fields(TrainConfig)}
+        differing = {name for name, default in defaults.items() if getattr(config, name) != default}
+        return _resumed(config, config.resume, differing if given is None else given)
     out = config.out if config.out is not None else _default(config)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(
@@ -58,10 +66,10 @@ def _default(config: TrainConfig) -> Path:
     return unique
 
 
-def _resumed(given: TrainConfig, folder: Path) -> TrainConfig:
-    if given.out is not None and given.out.resolve() != folder.resolve():
+def _resumed(config: TrainConfig, folder: Path, given: Collection[str]) -> TrainConfig:
+    if config.out is not None and config.out.resolve() != folder.resolve():
         raise ConfigError(
-            "out", f"nothing, or `{folder}` as --resume says", f"`{given.out}`", "drop --out"
+            "out", f"nothing, or `{folder}` as --resume says", f"`{config.out}`", "drop --out"
         )
     try:
         saved = TrainConfig.from_dict(json.loads((folder / CONFIG).read_text()))
@@ -73,10 +81,10 @@ def _resumed(given: TrainConfig, folder: Path) -> TrainConfig:
         ) from e
     chosen: dict[str, Any] = {}
     for field in dataclasses.fields(TrainConfig):
-        wanted, stored = getattr(given, field.name), getattr(saved, field.name)
+        wanted, stored = getattr(config, field.name), getattr(saved, field.name)
         if field.name == "quiet":
             chosen[field.name] = wanted
-        elif wanted == field.default:
+        elif field.name not in given:
             chosen[field.name] = stored
         elif field.name in RESUMABLE or wanted == stored:
             chosen[field.name] = wanted

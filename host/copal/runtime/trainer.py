@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,13 @@ STALL_S = 120.0
 """Longest wait for one update, or for a thread to end."""
 
 
-def train(config: TrainConfig) -> TrainResult:
+def train(config: TrainConfig, *, given: Collection[str] | None = None) -> TrainResult:
     """Trains an agent and scores its best policy.
 
     Args:
         config: The settings; with `resume` a run goes on where its newest checkpoint was written.
+        given: Names of the settings that a resumed run has to follow or refuse; every other one is
+            taken from the run. None: those that differ from their defaults.
 
     Returns:
         The best policy and the figures of the run.
@@ -46,7 +49,7 @@ def train(config: TrainConfig) -> TrainResult:
         EnvironmentFailedError: An environment failed three times in a row.
         LearnerFailedError: A value became NaN or infinite.
     """
-    config = run_folder.settle(config)
+    config = run_folder.settle(config, given)
     show = progress(config.steps, quiet=config.quiet)
     try:
         return _train(config, show)
