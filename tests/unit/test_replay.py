@@ -7,6 +7,7 @@ import copy
 import pickle
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -172,6 +173,13 @@ def test_big_endian_and_read_only_arrays() -> None:
     np.testing.assert_array_equal(r.sample(1)["x"][0], [1, 2])
 
 
+class Raises:
+    """Something that cannot become an array."""
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise OSError("no data")
+
+
 GOOD = {k: v[0] for k, v in rows(1).items()}
 BAD_ADDS: dict[str, tuple[Callable[[], dict[str, Any]], type[Exception], str]] = {
     "unknown column": (lambda: {**GOOD, "observation": 1}, SchemaError, "observation"),
@@ -201,6 +209,8 @@ BAD_ADDS: dict[str, tuple[Callable[[], dict[str, Any]], type[Exception], str]] =
         lambda: {**rows(2), "priority": [1.0]}, SchemaError, "priority"),
     "text priority": (lambda: {**GOOD, "priority": "high"}, SchemaError, "priority"),
     "negative stream": (lambda: {**GOOD, "stream": -1}, SchemaError, "stream"),
+    "stream beyond 64 bits": (lambda: {**GOOD, "stream": 2**63}, SchemaError, "stream"),
+    "array that raises": (lambda: {**GOOD, "obs": Raises()}, SchemaError, r"got OSError: no \w+"),
     "fractional stream": (lambda: {**GOOD, "stream": 0.5}, SchemaError, "stream"),
     "streams of another length": (
         lambda: {**rows(2), "stream": np.arange(3)}, SchemaError, "stream"),
@@ -237,6 +247,8 @@ BAD_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "alpha text": ({"alpha": "high"}, "alpha"),
     "eps below 0": ({"eps": -1e-9}, "eps"),
     "eps infinite": ({"eps": float("inf")}, "eps"),
+    "eps beyond float": ({"eps": 10**400}, "eps"),
+    "rows beyond memory": ({"capacity": 2**32 - 1, "columns": {"x": ((2**27,), "f8")}}, "capacity"),
     "fanout 3": ({"fanout": 3}, "fanout"),
     "fanout 128": ({"fanout": 128}, "fanout"),
     "fanout 1": ({"fanout": 1}, "fanout"),
@@ -267,6 +279,11 @@ BAD_COLUMNS: dict[str, tuple[Any, str]] = {
     "complex": ({"x": ((), "complex64")}, "x"),
     "object": ({"x": ((), object)}, "x"),
     "empty shape": ({"x": ((0,), "f4")}, "x"),
+    "no dtype but None": ({"x": ((3,), None)}, "x"),
+    "null in a name": ({"a\0b": ((), "f4")}, "columns"),
+    "name beyond UTF-8": ({"\ud800": ((), "f4")}, "columns"),
+    "dimension beyond 64 bits": ({"x": ((2**70,), "f4")}, "x"),
+    "more dimensions than arrays have": ({"x": ((1,) * 70, "f4")}, "x"),
     "reserved": ({"weight": ((), "f4")}, "weight"),
     "too large": ({"x": ((1 << 20, 1 << 20), "f4")}, "x"),
 }
@@ -337,7 +354,12 @@ def test_rows_of_priority_zero_cannot_be_drawn() -> None:
         (lambda r: r.sample(4, out=r.sample(5)), SchemaError, "out"),
         (lambda r: r.sample(), TypeError, "batch_size"),
         (lambda r: r.sample(4, size=3), TypeError, "size"),
-        (lambda r: r.sample("a"), TypeError, "int"),
+        (lambda r: r.sample("a"), ConfigError, "batch_size"),
+        (lambda r: r.sample(2.5), ConfigError, "batch_size"),
+        (lambda r: r.sample(2**62), ConfigError, "batch_size"),
+        (lambda r: r.sample(10**30), ConfigError, "batch_size"),
+        (lambda r: r.sample(4, beta="high"), ConfigError, "beta"),
+        (lambda r: r.sample(4, beta=10**400), ConfigError, "beta"),
     ],
 )
 def test_bad_sample(call: Callable[[Any], Any], error: type[Exception], text: str) -> None:
@@ -638,3 +660,15 @@ def test_a_subclass_without_its_constructor_is_an_error() -> None:
 
     with pytest.raises(ConfigError, match="super"):
         Lazy().sample(1)
+
+
+def test_a_second_construction_changes_nothing(tmp_path: Path) -> None:
+    """Neither the rows nor the settings that `save` writes."""
+    r = replay()
+    r.add(**rows(4))
+    before = state(r)
+    with pytest.raises(ConfigError, match="one construction"):
+        r.__init__(5, COLUMNS)  # type: ignore[misc]
+    assert state(r) == before
+    r.save(tmp_path / "r")
+    assert state(PrioritizedReplay.load(tmp_path / "r")) == before

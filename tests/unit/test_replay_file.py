@@ -159,6 +159,17 @@ def test_missing_file_and_other_kind(saved: Path) -> None:
         UniformReplay.load(saved)
 
 
+@pytest.mark.parametrize("path", ["a\0b", "\ud800", 5, None])
+def test_what_is_no_path(path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written under a part of the name."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError, match="path"):
+        PrioritizedReplay(10, COLUMNS).save(path)
+    with pytest.raises(CheckpointError, match="path"):
+        PrioritizedReplay.load(path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_uniform_buffer_is_saved_too(tmp_path: Path) -> None:
     """With its own settings."""
     r = UniformReplay(10, COLUMNS, seed=4)

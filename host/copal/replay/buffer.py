@@ -21,6 +21,8 @@ __all__ = ["Batch", "PrioritizedReplay", "UniformReplay"]
 Columns = Mapping[str, tuple[tuple[int, ...], DTypeLike]]
 """Column name to the shape of one row and the dtype."""
 
+_MOST_DIMENSIONS = 31
+"""With the axis of rows as many as every version of NumPy has."""
 _RESERVED = ("stream", "priority", "discount", "weight")
 
 
@@ -66,9 +68,11 @@ class PrioritizedReplay(NativeReplay):
         seed: int = 0,
         on_bad: str = "raise",
     ) -> None:
+        if hasattr(self, "_settings"):
+            raise ConfigError("replay", "one construction", "a second one", "build a new buffer")
         if on_bad not in ("raise", "clip"):
             raise ConfigError("on_bad", "`raise` or `clip`", f"`{on_bad}`")
-        self._settings: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "capacity": _integer("capacity", capacity, 1),
             "columns": _parse(columns),
             "alpha": _number("alpha", alpha),
@@ -79,8 +83,8 @@ class PrioritizedReplay(NativeReplay):
             "share_next_obs": bool(share_next_obs),
             "seed": _integer("seed", seed, 0),
         }
-        super().__init__(**self._settings, clip_bad=on_bad == "clip")
-        self._settings["on_bad"] = on_bad
+        super().__init__(**settings, clip_bad=on_bad == "clip")
+        self._settings = {**settings, "on_bad": on_bad}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the whole state to `path`, at once or not at all, without a copy in memory.
@@ -92,7 +96,7 @@ class PrioritizedReplay(NativeReplay):
         Raises:
             CheckpointError: The file cannot be written; an older one is untouched.
         """
-        self._save(os.fspath(path), json.dumps({"class": type(self).__name__, **self._settings}))
+        self._save(_path(path), json.dumps({"class": type(self).__name__, **self._settings}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -102,7 +106,7 @@ class PrioritizedReplay(NativeReplay):
             CheckpointError: The file is missing, truncated, damaged, of another version, or of
                 another kind of buffer.
         """
-        settings: dict[str, Any] = json.loads(cls._read_meta(os.fspath(path)))
+        settings: dict[str, Any] = json.loads(cls._read_meta(_path(path)))
         found = settings.pop("class")
         if found != cls.__name__:
             raise CheckpointError(str(path), cls.__name__, found, f"load it with {found}.load")
@@ -110,7 +114,7 @@ class PrioritizedReplay(NativeReplay):
             name: (tuple(shape), dtype) for name, dtype, shape in settings["columns"]
         }
         replay = cls(**settings)
-        replay._load(os.fspath(path))
+        replay._load(_path(path))
         return replay
 
     def __reduce__(self) -> NoReturn:
@@ -155,10 +159,21 @@ class UniformReplay(PrioritizedReplay):
         del self._settings["alpha"], self._settings["eps"]
 
 
+def _path(path: Any) -> str:
+    try:
+        text = os.fsdecode(path)
+        text.encode()
+    except (TypeError, UnicodeEncodeError) as e:
+        raise CheckpointError("path", "a path in UTF-8", repr(path)) from e
+    if "\0" in text:
+        raise CheckpointError("path", "a path without a null character", repr(path))
+    return text
+
+
 def _number(field: str, value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, OverflowError) as e:
         raise ConfigError(field, "a number", repr(value)) from e
 
 
@@ -169,7 +184,7 @@ def _integer(field: str, value: Any, least: int) -> int:
         raise ConfigError(field, "an integer", repr(value)) from e
     most = 2**64 - 1 if field in ("capacity", "seed") else 2**31
     if not least <= number <= most:
-        raise ConfigError(field, f"an integer of at least {least}", str(number))
+        raise ConfigError(field, f"an integer from {least} to {most}", str(number))
     return number
 
 
@@ -180,8 +195,8 @@ def _parse(columns: Columns) -> list[tuple[str, str, tuple[int, ...]]]:
 
 
 def _parse_column(name: Any, spec: Any) -> tuple[str, str, tuple[int, ...]]:
-    if not isinstance(name, str) or not name:
-        raise SchemaError("columns", "names that are not empty", repr(name))
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise SchemaError("columns", "names of printable characters", ascii(name))
     if name in _RESERVED:
         raise SchemaError(name, f"a name other than {', '.join(_RESERVED)}", "a reserved name")
     try:
@@ -191,8 +206,11 @@ def _parse_column(name: Any, spec: Any) -> tuple[str, str, tuple[int, ...]]:
         raise SchemaError(
             name, "(shape, dtype)", repr(spec), 'write ((8,), "float32"), or ((), "bool")'
         ) from e
-    if any(d < 1 for d in shape):
-        raise SchemaError(name, "dimensions of at least 1", str(shape))
+    if any(not 1 <= d < 2**31 for d in shape) or len(shape) > _MOST_DIMENSIONS:
+        expected = f"up to {_MOST_DIMENSIONS} dimensions of at least 1 and below 2^31"
+        raise SchemaError(name, expected, str(shape))
+    if dtype is None:  # NumPy's word for float64
+        raise SchemaError(name, "a NumPy dtype", "None")
     try:
         return name, np.dtype(dtype).name, shape
     except TypeError as e:

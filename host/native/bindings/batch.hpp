@@ -47,6 +47,11 @@ struct BatchLayout {
     return parts.size();
   }
 
+  [[noreturn]] static void throw_too_large(size_t rows) {
+    throw copal::Error("ConfigError", "batch_size", "a batch that fits into memory",
+                       std::to_string(rows) + " rows");
+  }
+
   bool operator==(const BatchLayout& o) const {
     if (parts.size() != o.parts.size()) return false;
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -61,7 +66,7 @@ struct BatchLayout {
 
  private:
   void add(const std::string& name, int type, size_t row_bytes, const std::vector<size_t>& shape) {
-    if (row_bytes > (SIZE_MAX >> 4) / rows) throw std::bad_alloc();
+    if (row_bytes > (SIZE_MAX >> 4) / rows) throw_too_large(rows);
     std::vector<npy_intp> dims{static_cast<npy_intp>(rows)};
     dims.insert(dims.end(), shape.begin(), shape.end());
     parts.push_back({name, nb::steal(PyUnicode_InternFromString(name.c_str())), type, dims, bytes});
@@ -74,7 +79,7 @@ class Batch {
   explicit Batch(std::shared_ptr<const BatchLayout> layout)
       : layout_(std::move(layout)), views_(layout_->parts.size()) {
     memory_ = static_cast<std::byte*>(std::aligned_alloc(64, layout_->bytes));
-    if (!memory_) throw std::bad_alloc();
+    if (!memory_) BatchLayout::throw_too_large(layout_->rows);
     owner_ = nb::capsule(memory_, [](void* p) noexcept { std::free(p); });
     target_.column.resize(layout_->columns);
     for (size_t i = 0; i < layout_->columns; ++i) target_.column[i] = part(i);

@@ -8,6 +8,7 @@
 #pragma once
 #include <exception>
 #include <new>
+#include <string>
 
 #include "../errors.hpp"
 #include "module.hpp"
@@ -21,6 +22,12 @@ inline void set_error(const copal::Error& e) {
   } catch (nb::python_error& inner) {
     inner.restore();
   }
+}
+
+// Kind and text of a Python error, without the trace that its `what()` holds.
+inline std::string message_of(const nb::python_error& e) {
+  return std::string(nb::str(e.type().attr("__name__")).c_str()) + ": " +
+         nb::str(e.value()).c_str();
 }
 
 // Sets the Python error that belongs to the exception in flight; returns null.

@@ -132,7 +132,8 @@ class ColumnReader {
     PyObject* made = PyArray_FromAny(o, nullptr, 0, 0, NPY_ARRAY_CARRAY_RO, nullptr);
     if (!made) {
       nb::python_error e;
-      fail(copal::dtype_name(dtype_), e.what(), "pass numbers, lists of equal length or arrays");
+      fail(copal::dtype_name(dtype_), message_of(e),
+           "pass numbers, lists of equal length or arrays");
     }
     nb::object array = nb::steal(made);
     auto* a = reinterpret_cast<PyArrayObject*>(made);
@@ -186,7 +187,7 @@ inline nb::object numbers(PyObject* o, int type, const char* field, size_t n, bo
   PyObject* made = PyArray_FromAny(o, nullptr, 0, 0, 0, nullptr);
   if (!made) {
     nb::python_error e;
-    throw copal::Error("SchemaError", field, "numbers", e.what());
+    throw copal::Error("SchemaError", field, "numbers", message_of(e));
   }
   nb::object any = nb::steal(made);
   auto* a = reinterpret_cast<PyArrayObject*>(made);

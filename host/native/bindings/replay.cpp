@@ -82,8 +82,12 @@ struct AddExtras {
 void read_extras(PyObject* stream, PyObject* priority, size_t n, bool batch, copal::RowSource& rows,
                  AddExtras& keep) {
   if (stream && PyLong_CheckExact(stream)) {
-    rows.one_stream = PyLong_AsLongLong(stream);
-    if (PyErr_Occurred()) throw nb::python_error();
+    int overflow = 0;
+    rows.one_stream = PyLong_AsLongLongAndOverflow(stream, &overflow);
+    if (overflow) {
+      throw copal::Error("SchemaError", "stream", "numbers from 0 to 2^63 - 1",
+                         text_of(nb::str(stream).ptr()));
+    }
   } else if (stream) {
     keep.stream = numbers(stream, NPY_INT64, "stream", n,
                           !batch || !PyArray_Check(stream) ||
@@ -142,6 +146,12 @@ PyObject* add(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject*
 
 // ---- sample(batch_size, beta=0.4, out=None)
 
+// Makes the Python error of a conversion one that names the argument.
+[[noreturn]] void throw_setting(const char* field, const char* expected) {
+  nb::python_error e;
+  throw copal::Error("ConfigError", field, expected, message_of(e));
+}
+
 PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   static constexpr const char* kNames[] = {"batch_size", "beta", "out"};
   try {
@@ -152,11 +162,11 @@ PyObject* sample(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObje
       PyErr_SetString(PyExc_TypeError, "sample() needs `batch_size`");
       throw nb::python_error();
     }
-    const Py_ssize_t n = PyNumber_AsSsize_t(given[0], PyExc_OverflowError);
-    if (n == -1 && PyErr_Occurred()) throw nb::python_error();
+    const Py_ssize_t n = PyNumber_AsSsize_t(given[0], nullptr);
+    if (n == -1 && PyErr_Occurred()) throw_setting("batch_size", "an integer of at least 1");
     if (n < 1) throw copal::Error("ConfigError", "batch_size", "at least 1", std::to_string(n));
     const double beta = given[1] ? PyFloat_AsDouble(given[1]) : 0.4;
-    if (beta == -1 && PyErr_Occurred()) throw nb::python_error();
+    if (beta == -1 && PyErr_Occurred()) throw_setting("beta", "a number in [0, 1]");
     nb::object out = given[2] && given[2] != Py_None
                          ? nb::borrow(given[2])
                          : nb::cast(new Batch(r.layout(n)), nb::rv_policy::take_ownership);
@@ -330,8 +340,13 @@ void bind_replay(nb::module_& m) {
           [](BoundReplay* self, const std::vector<ColumnSpec>& columns, uint64_t capacity,
              double alpha, double eps, unsigned fanout, unsigned n_step, double gamma,
              bool share_next_obs, bool clip_bad, uint64_t seed) {
-            new (self) BoundReplay(schema_of(columns), {capacity, alpha, eps, fanout, n_step, gamma,
-                                                        share_next_obs, clip_bad, seed});
+            try {
+              new (self) BoundReplay(schema_of(columns), {capacity, alpha, eps, fanout, n_step,
+                                                          gamma, share_next_obs, clip_bad, seed});
+            } catch (const std::bad_alloc&) {
+              throw copal::Error("ConfigError", "capacity", "rows that fit into memory",
+                                 std::to_string(capacity) + " rows");
+            }
           },
           nb::arg("columns"), nb::arg("capacity"), nb::arg("alpha"), nb::arg("eps"),
           nb::arg("fanout"), nb::arg("n_step"), nb::arg("gamma"), nb::arg("share_next_obs"),
