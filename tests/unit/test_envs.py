@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -88,6 +89,48 @@ def test_observations_other_than_boxes_are_flattened() -> None:
     pool = envs.make("FrozenLake-v1", 1, seed=0)
     assert pool.obs.shape == (1, 16)
     assert pool.obs.sum() == 1
+
+
+class Spaces(gymnasium.Env):  # type: ignore[misc]
+    """Any spaces; nothing ever happens."""
+
+    def __init__(self, observation: Any = None, action: Any = None) -> None:
+        self.observation_space = observation or gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+        self.action_space = action or gymnasium.spaces.Discrete(2)
+
+    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+        return self.observation_space.sample(), {}
+
+
+def broken() -> Any:
+    raise OSError("no licence")
+
+
+def made(entry: Any, **settings: Any) -> envs.Environments:
+    """One environment of its own kind."""
+    gymnasium.registry.pop("Odd-v0", None)
+    gymnasium.register("Odd-v0", entry_point=entry, kwargs=settings)
+    return envs.make("Odd-v0", 1, seed=0)
+
+
+@pytest.mark.parametrize("entry", [broken, int])
+def test_constructors_that_fail_are_named(entry: Any) -> None:
+    """Whatever they raise or return."""
+    with pytest.raises(ConfigError, match="Odd-v0"):
+        made(entry)
+
+
+def test_observations_of_any_length_are_refused() -> None:
+    """They cannot become a vector."""
+    endless = gymnasium.spaces.Sequence(gymnasium.spaces.Box(0, 1, (2,), np.float32))
+    with pytest.raises(ConfigError, match="flattened"):
+        made(Spaces, observation=endless)
+
+
+def test_action_spaces_without_one_first_action() -> None:
+    """They are left to the algorithm to judge."""
+    space = gymnasium.spaces.MultiDiscrete([2, 3], start=[1, 1])
+    assert made(Spaces, action=space).action_space == space
 
 
 @pytest.mark.parametrize("kind", ["crash_at", "nan_at"])

@@ -96,7 +96,10 @@ def observation_width(space: Any) -> int:
             f"images, uint8 {shape}",
             "networks here are made of dense layers: pass features or a scaled float observation",
         )
-    return math.prod(shape)
+    width: int = math.prod(shape)
+    if width < 1:
+        raise ConfigError("observation_space", "at least one number", str(space))
+    return width
 
 
 def discrete_actions(space: Any, algorithm: str) -> int:

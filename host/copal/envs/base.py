@@ -48,7 +48,8 @@ class Environments(ABC):
     def __init__(self, count: int, observation_space: Any, action_space: Any) -> None:
         self.count = count
         self.observation_space = observation_space
-        self.action_start = int(getattr(action_space, "start", 0))
+        discrete = isinstance(action_space, spaces.Discrete)
+        self.action_start = int(action_space.start) if discrete else 0
         self.action_space = spaces.Discrete(action_space.n) if self.action_start else action_space
         shape = (count, *observation_space.shape)
         self.obs = np.zeros(shape, np.float32)

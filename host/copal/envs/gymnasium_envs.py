@@ -19,13 +19,16 @@ FAILURES_IN_A_ROW = 3
 RECORDED_ACTIONS = 100_000
 """Longest episode, in steps, whose actions are kept to reproduce it."""
 
+_FLAT = "observations that can be flattened to a vector of fixed size"
+
 
 def make_one(env_id: str) -> Any:
     """One environment whose observations are a Box.
 
     Raises:
         UnknownNameError: No such id; the near matches are listed.
-        ConfigError: It needs a package that is not installed.
+        ConfigError: It needs a package that is not installed, its constructor raises, or its
+            observations have no fixed size.
     """
     try:
         env = gymnasium.make(env_id, disable_env_checker=True)
@@ -35,10 +38,22 @@ def make_one(env_id: str) -> Any:
         ) from e
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as e:
         raise UnknownNameError.of("env", env_id, gymnasium.registry.keys()) from e
-    except (gymnasium.error.Error, ImportError) as e:
-        raise ConfigError("env", "an id that Gymnasium can make", f"`{env_id}` ({e})") from e
+    except Exception as e:
+        got = f"`{env_id}` ({type(e).__name__}: {e})"
+        raise ConfigError("env", "an id that Gymnasium can make", got) from e
     if not isinstance(env.observation_space, gymnasium.spaces.Box):
+        return _flattened(env)
+    return env
+
+
+def _flattened(env: Any) -> Any:
+    space = env.observation_space
+    try:
         env = gymnasium.wrappers.FlattenObservation(env)
+    except (NotImplementedError, ValueError, TypeError) as e:
+        raise ConfigError("observation_space", _FLAT, f"{space} ({e})") from e
+    if not isinstance(env.observation_space, gymnasium.spaces.Box):
+        raise ConfigError("observation_space", _FLAT, str(space), "wrap the environment")
     return env
 
 
