@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -16,6 +17,7 @@ import counting_env
 from copal import algorithms
 from copal.errors import CheckpointError, ConfigError, EnvironmentFailedError, SchemaError
 from copal.program import reference
+from copal.runtime import evaluation
 from copal.runtime.evaluation import PARALLEL, Interrupted, play
 from copal.runtime.policy import Policy, PolicyFacts
 
@@ -115,6 +117,27 @@ def test_crashing_environment_plays_the_episode_again() -> None:
         play(policy, 1, 0) and play(policy, 5, 0)
 
 
+def test_episode_that_always_crashes_midway_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begun again with its seed it fails at the same step, for ever if nobody counted."""
+    step = counting_env.Counting.step
+
+    def crash(env: Any, action: Any) -> Any:
+        result = step(env, action)
+        if result[0][0] == 5:
+            raise RuntimeError("the fifth step is broken")
+        return result
+
+    monkeypatch.setattr(counting_env.Counting, "step", crash)
+    with pytest.raises(EnvironmentFailedError, match="the fifth step is broken"):
+        play(random_policy("Counting-v0", 1), 2, 0)
+
+
+def test_episode_without_an_end_counts_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the longest that an episode may be."""
+    monkeypatch.setattr(evaluation, "LONGEST_EPISODE", 5)
+    assert play(random_policy("Counting-v0", 1), 3, 0).returns == (5.0,) * 3
+
+
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_evaluation_can_be_interrupted(interrupted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks between two steps, and closes its environments in any case."""
@@ -133,3 +156,5 @@ def test_no_episodes_are_refused(tmp_path: Path) -> None:
     random_policy("CartPole-v1", 1).save(tmp_path)
     with pytest.raises(ConfigError, match="episodes"):
         copal.evaluate(tmp_path, episodes=0)
+    with pytest.raises(ConfigError, match="seed"):
+        copal.evaluate(tmp_path, seed=-5)

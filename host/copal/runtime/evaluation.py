@@ -18,6 +18,8 @@ from copal.runtime.policy import Policy
 
 PARALLEL = 16
 """Environments stepped together; the executor works on blocks of 16 rows."""
+LONGEST_EPISODE = 100_000
+"""Steps after which an episode counts as it stands: without a time limit it might never end."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ def evaluate(directory: Path | str, episodes: int = 20, seed: int = 10_000) -> S
 
     Raises:
         CheckpointError: There is no policy.
-        ConfigError: `episodes` is below 1.
-        EnvironmentFailedError: The environment fails three times in a row.
+        ConfigError: `episodes` is below 1 or `seed` below 0.
+        EnvironmentFailedError: An episode fails three times.
     """
     return play(Policy.load(directory), episodes, seed)
 
@@ -73,11 +75,14 @@ def play(
         stop: Asked between steps.
 
     Raises:
-        ConfigError: `episodes` is below 1.
+        ConfigError: `episodes` is below 1 or `seed` below 0.
+        EnvironmentFailedError: An episode fails three times.
         Interrupted: `stop` said so.
     """
     if episodes < 1:
         raise ConfigError("episodes", "at least 1", str(episodes))
+    if seed < 0:
+        raise ConfigError("seed", "at least 0", str(seed))
     with contextlib.ExitStack() as closing:
         if policy.facts.vectorization == "envpool":
             count = min(PARALLEL, episodes)
@@ -130,7 +135,8 @@ class _Slot:
         seed = next(seeds, None)
         if seed is None:
             return False
-        self.seed = seed
+        # Counted by episode: one that fails at the same step each time would never end.
+        self.seed, self._failures = seed, 0
         self._reset()
         return True
 
@@ -142,11 +148,10 @@ class _Slot:
             self._replace(e)
             self._reset()
             return False
-        self._failures = 0
         self.obs = np.ravel(obs)
         self.total += float(reward)
         self.length += 1
-        return bool(terminated or truncated)
+        return bool(terminated or truncated) or self.length >= LONGEST_EPISODE
 
     def close(self) -> None:
         """Frees the environment."""
@@ -167,7 +172,9 @@ class _Slot:
         self._failures += 1
         if self._failures >= FAILURES_IN_A_ROW:
             raise EnvironmentFailedError(
-                "env", f"a successful step of `{self._id}`", f"{type(cause).__name__}: {cause}"
+                "env",
+                f"an episode of `{self._id}` that plays to its end",
+                f"{type(cause).__name__}: {cause}",
             ) from cause
         self.close()
         self._env = make_one(self._id)
@@ -189,7 +196,7 @@ def _play_pool(
         pool.step(policy.actions(flat))
         total += pool.reward
         length += 1
-        for i in np.flatnonzero(pool.terminated | pool.truncated):
+        for i in np.flatnonzero(pool.terminated | pool.truncated | (length >= LONGEST_EPISODE)):
             if share[i]:
                 share[i] -= 1
                 returns.append(float(total[i]))
