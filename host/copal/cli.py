@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -117,6 +118,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
+        return 1
+    except Exception as error:
+        if os.environ.get("COPAL_TRACEBACK"):
+            raise
+        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
+        print("hint: COPAL_TRACEBACK=1 shows where; please report it", file=sys.stderr)
         return 1
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from copal import cli
 from copal.config import TrainConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,6 +85,33 @@ def test_errors_say_what_to_do(args: list[str], code: int, says: str, tmp_path: 
     assert says in text
     assert "Traceback" not in text
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """By a message, not a traceback; the file in the way stays."""
+    (tmp_path / "file").write_text("mine")
+    done = copal("train", *SMALL, "--out", tmp_path / "file" / "run")
+    assert done.returncode == 2
+    assert "`out`" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_error_nobody_foresaw_shows_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unless it is asked for."""
+
+    def fails(_: object) -> int:
+        raise ZeroDivisionError("by surprise")
+
+    monkeypatch.setitem(cli.VERBS, "devices", (fails, ""))
+    monkeypatch.delenv("COPAL_TRACEBACK", raising=False)
+    assert cli.main(["devices"]) == 1
+    assert "error: ZeroDivisionError: by surprise\nhint: COPAL_TRACEBACK" in capsys.readouterr().err
+    monkeypatch.setenv("COPAL_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["devices"])
 
 
 def test_eval_scores_the_run(trained: Path) -> None:

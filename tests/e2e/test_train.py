@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -320,6 +321,29 @@ def test_failed_learner_stops_the_run(tmp_path: Path, deterministic: bool) -> No
     with pytest.raises(LearnerFailedError):
         copal.train(copal.TrainConfig(resume=first.out, steps=2_000))
     assert newest(first.out).path.name.endswith("1201")
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_full_disk_ends_the_run_and_keeps_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deterministic: bool
+) -> None:
+    """The one being written goes, the one before it can be resumed."""
+    config = small(tmp_path, checkpoint_interval=300, deterministic=deterministic)
+    write, calls = files.write_arrays, []
+
+    def full(path: Path, arrays: Any) -> None:
+        calls.append(path)
+        if len(calls) > 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, arrays)
+
+    monkeypatch.setattr(files, "write_arrays", full)
+    with pytest.raises(CheckpointError, match="No space left"):
+        copal.train(config)
+    monkeypatch.setattr(files, "write_arrays", write)
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
+    resumed = copal.train(copal.TrainConfig(resume=tmp_path / "run", quiet=True))
+    assert resumed.env_steps >= 1_200
 
 
 def test_damaged_checkpoint_falls_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

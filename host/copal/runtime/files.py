@@ -41,10 +41,18 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:
-    """Writes a safetensors file."""
+    """Writes a safetensors file.
+
+    Raises:
+        CheckpointError: It cannot be written, on a full disk for instance.
+    """
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, path)
+    try:
+        save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, path)
+    except SafetensorError as e:
+        raise CheckpointError(str(path), "a file that can be written", str(e)) from e
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:

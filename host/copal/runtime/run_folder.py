@@ -46,12 +46,19 @@ def settle(config: TrainConfig, given: Collection[str] | None = None) -> TrainCo
 
 
 def prepare(config: TrainConfig) -> Path:
-    """Makes the run folder and writes config.json and machine.json into it."""
+    """Makes the run folder and writes config.json and machine.json into it.
+
+    Raises:
+        ConfigError: The folder cannot be written.
+    """
     if config.out is None:
         raise ConfigError("out", "a folder", "None")
-    config.out.mkdir(parents=True, exist_ok=True)
-    files.write_text(config.out / CONFIG, config.to_json() + "\n")
-    files.write_json(config.out / "machine.json", machine.describe())
+    try:
+        config.out.mkdir(parents=True, exist_ok=True)
+        files.write_text(config.out / CONFIG, config.to_json() + "\n")
+        files.write_json(config.out / "machine.json", machine.describe())
+    except OSError as e:
+        raise ConfigError("out", "a folder that can be written", str(e), "choose another") from e
     return config.out
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from copal.config import TrainConfig
-from copal.errors import LearnerFailedError
+from copal.errors import CheckpointError, LearnerFailedError
 from copal.runtime import actors, run_folder, session
 from copal.runtime.checkpoint import Checkpoint, CheckpointStore
 from copal.runtime.control import Control, next_multiple, signals
@@ -45,7 +45,7 @@ def train(config: TrainConfig, *, given: Collection[str] | None = None) -> Train
         ConfigError: A setting does not fit.
         UnknownNameError: The environment, algorithm or backend is not known.
         BackendUnavailableError: The backend cannot be used here.
-        CheckpointError: The run to resume is damaged, or of another version.
+        CheckpointError: The run to resume is damaged, or of another version; or the disk is full.
         EnvironmentFailedError: An environment failed three times in a row.
         LearnerFailedError: A value became NaN or infinite.
     """
@@ -53,6 +53,13 @@ def train(config: TrainConfig, *, given: Collection[str] | None = None) -> Train
     show = progress(config.steps, quiet=config.quiet)
     try:
         return _train(config, show)
+    except OSError as e:
+        raise CheckpointError(
+            "out",
+            f"`{config.out}` on a disk that can be written",
+            str(e),
+            f"the last checkpoint is intact: make room, then --resume {config.out}",
+        ) from e
     finally:
         show.close()
 
