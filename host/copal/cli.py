@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -104,7 +105,13 @@ VERBS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `copal` command; returns its exit code."""
-    args = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        try:
+            return main(sys.argv[1:])
+        finally:
+            # The job is over: an interrupt would only make the libraries' farewell fail loudly.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+    args = list(argv)
     if args == ["--version"]:
         from copal import __version__
 
