@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import numbers
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -177,6 +178,8 @@ def _check(c: TrainConfig) -> None:
     for name in ("seed", "learning_starts", "eval_interval", "checkpoint_interval"):
         _at_least(c, name, 0)
     _at_least(c, "keep_checkpoints", 1)
+    if c.seed >= 2**64:
+        raise ConfigError("seed", "an integer below 2^64", str(c.seed))
     _positive(c, "update_interval")
     _positive(c, "learning_rate")
     if c.max_grad_norm is not None:
@@ -238,13 +241,20 @@ def _at_least(c: TrainConfig, name: str, low: int) -> None:
         raise ConfigError(name, f"an integer of at least {low}", repr(value))
 
 
-def _positive(c: TrainConfig, name: str) -> None:
+def _number(c: TrainConfig, name: str) -> float:
     value = getattr(c, name)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise ConfigError(name, "a number", repr(value))
+    return float(value)
+
+
+def _positive(c: TrainConfig, name: str) -> None:
+    value = _number(c, name)
     if not (math.isfinite(value) and value > 0):
         raise ConfigError(name, "a finite number above 0", repr(value))
 
 
 def _inside(c: TrainConfig, name: str, low: float, high: float) -> None:
-    value = getattr(c, name)
+    value = _number(c, name)
     if not low <= value <= high:
         raise ConfigError(name, f"a number in [{low:g}, {high:g}]", repr(value))

@@ -323,6 +323,40 @@ def test_failed_learner_stops_the_run(tmp_path: Path, deterministic: bool) -> No
     assert newest(first.out).path.name.endswith("1201")
 
 
+@pytest.mark.parametrize("n_step", [1, 3, 7])
+def test_first_update_finds_a_row_to_draw(tmp_path: Path, n_step: int) -> None:
+    """Rows that wait for their n-step return and shared observation put the first update off."""
+    changes = {"num_envs": 3, "actors": 2, "n_step": n_step, "share_next_obs": True}
+    result = copal.train(
+        small(tmp_path, steps=300, learning_starts=0, deterministic=True, **changes)
+    )
+    assert result.updates > 0
+
+
+def test_smallest_ring_for_shared_observations_is_never_empty(tmp_path: Path) -> None:
+    """Short episodes, whose ends take a row each, in the smallest ring that is allowed."""
+    changes = {"num_envs": 4, "actors": 2, "n_step": 3, "share_next_obs": True}
+    tiny = {**changes, "env": "Counting-v0", "learning_starts": 48, "deterministic": True}
+    with pytest.raises(ConfigError, match="buffer_size"):
+        small(tmp_path, buffer_size=48, **tiny)
+    result = copal.train(small(tmp_path, steps=600, buffer_size=49, **tiny))
+    assert result.env_steps == 600
+
+
+def test_failing_last_evaluation_does_not_cost_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint is written all the same."""
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise EnvironmentFailedError("env", "an episode", "none")
+
+    monkeypatch.setattr("copal.runtime.judge.play", fails)
+    with pytest.raises(EnvironmentFailedError):
+        copal.train(small(tmp_path, steps=400))
+    assert newest(tmp_path / "run").counters["env_steps"] == 400
+
+
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_full_disk_ends_the_run_and_keeps_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deterministic: bool

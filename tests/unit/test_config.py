@@ -31,6 +31,9 @@ from copal.errors import ConfigError
         ("update_interval", float("inf")),
         ("batch_size", 0),
         ("seed", -1),
+        ("seed", 2**64),
+        ("update_interval", "often"),
+        ("gamma", None),
         ("hidden", ()),
         ("hidden", (64, 0)),
         ("learning_rate", -1e-3),
@@ -74,6 +77,13 @@ def test_value_out_of_range_is_named(name: str, value: Any) -> None:
     "values",
     [
         {"learners": 65, "batch_size": 64},
+        {
+            "share_next_obs": True,
+            "n_step": 7,
+            "buffer_size": 64,
+            "num_envs": 8,
+            "learning_starts": 0,
+        },
         {"batch_size": 65, "buffer_size": 64},
         {"learning_starts": 2_000, "buffer_size": 1_000, "steps": 5_000},
         {"deterministic": True, "vectorization": "envpool"},

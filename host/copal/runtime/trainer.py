@@ -137,9 +137,11 @@ class Trainer:
         parts.loop.publish()
         reason = self._control.stop_reason or "steps"
         finished = reason in ("steps", "return")
-        if reason == "steps":
-            self._judge.look(parts.env_steps, last=True)
-        self._checkpoint()
+        try:
+            if reason == "steps":
+                self._judge.look(parts.env_steps, last=True)
+        finally:  # an environment that fails here must not cost what was learnt
+            self._checkpoint()
         score = self._judge.final() if finished else None
         return TrainResult(
             best=self._judge.best_policy(),
