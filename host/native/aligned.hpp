@@ -7,6 +7,7 @@
 //   | x0 x1 ... x15 | ... | x(n-1) 0 0 0 |        one bar a 64-byte line (of 4-byte elements)
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -19,6 +20,7 @@ class Aligned {
   Aligned() = default;
   explicit Aligned(size_t n) : size_(n) {
     if (n == 0) return;
+    if (n > (SIZE_MAX >> 1) / sizeof(T)) throw std::bad_alloc();
     const size_t bytes = (n * sizeof(T) + 63) / 64 * 64;
     data_ = static_cast<T*>(::operator new(bytes, std::align_val_t{64}));
     std::memset(static_cast<void*>(data_), 0, bytes);

@@ -8,6 +8,7 @@
 //   phases                        -> PhaseState                   where that changes no value
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,14 @@ inline void check_update(const Update& update) {
       throw Error("ProgramError", "gradient", "a network that the phase trains", "none");
     if (p.max_grad_norm && !(*p.max_grad_norm > 0))
       throw Error("ProgramError", "max_grad_norm", "above 0", std::to_string(*p.max_grad_norm));
+    const AdamSettings& a = p.optimiser;
+    if (!(a.learning_rate > 0 && std::isfinite(a.learning_rate) && a.eps > 0 &&
+          std::isfinite(a.eps)))
+      throw Error("ProgramError", "optimiser", "a finite learning_rate and eps above 0",
+                  std::to_string(a.learning_rate) + " and " + std::to_string(a.eps));
+    if (!(a.beta1 >= 0 && a.beta1 < 1 && a.beta2 >= 0 && a.beta2 < 1))
+      throw Error("ProgramError", "optimiser", "beta1 and beta2 in [0, 1)",
+                  std::to_string(a.beta1) + " and " + std::to_string(a.beta2));
   }
   if (update.phases[0].every != 1)
     throw Error("ProgramError", "phases[0].every", "1, since its TD errors are the priorities",

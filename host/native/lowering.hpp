@@ -108,7 +108,7 @@ class Lowering {
   }
 
   int define(const Buffer& b) {
-    if (b.width < 1 || b.width >= size_t{1} << 31) fail("a width of at least 1", "0");
+    need(b.width >= 1 && b.width < size_t{1} << 31, "a width from 1 to 2^31 - 1", b.width);
     if (!ids_.emplace(b.name, static_cast<int>(plan_.values.size())).second)
       fail("a new buffer", "`" + b.name + "` again");
     plan_.values.push_back({b.name, b.width, b.is_int});

@@ -24,7 +24,7 @@ from copal import native as modules
 from copal.backends.base import LearnerState
 from copal.backends.cpu import CpuBackend
 from copal.errors import ConfigError, LearnerFailedError, ProgramError, SchemaError
-from copal.program import Target
+from copal.program import Adam, Target
 from copal.program.reference import ReferenceLearner
 
 SHAPES = ((3, 17, 5, 2), (8, 64, 64, 4), (1, 1, 1), (33, 70, 7), (5, 3))
@@ -340,6 +340,29 @@ def test_setting_out_of_range_is_a_config_error(options):
     update = dqn_update((4, 16, 3))
     with pytest.raises(ConfigError):
         learner(update, parameters(update, np.random.default_rng(0)), 20, **options)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("learning_rate", float("nan")),
+        ("learning_rate", -1e-3),
+        ("learning_rate", float("inf")),
+        ("eps", 0.0),
+        ("beta1", 1.0),
+        ("beta2", float("nan")),
+    ],
+)
+def test_optimiser_settings_out_of_range_are_refused(field, value):
+    """They would turn every parameter to NaN, or away from the minimum."""
+    update = dqn_update((4, 16, 3))
+    phase = dataclasses.replace(update.phases[0], optimiser=Adam(**{field: value}))
+    with pytest.raises(ProgramError, match="optimiser"):
+        learner(
+            dataclasses.replace(update, phases=(phase,)),
+            parameters(update, np.random.default_rng(0)),
+            20,
+        )
 
 
 def test_state_continues_bit_for_bit():

@@ -190,6 +190,11 @@ def test_int_columns_take_part_in_float_arithmetic():
         ({"kind": "sqrtt"}, "sqrtt"),
         ({"inputs": ("nothing",)}, "nothing"),
         ({"dtype": "int32"}, "int32"),
+        ({"width": 2**32 + 4}, "width"),
+        ({"width": -4}, "width"),
+        ({"width": "wide"}, "width"),
+        ({"inputs": (5,)}, "inputs"),
+        ({"inputs": None}, "inputs"),
     ],
 )
 def test_malformed_program_is_refused(change, named):
@@ -204,4 +209,16 @@ def test_malformed_program_is_refused(change, named):
         else:
             op["output"][key] = value
     with pytest.raises(ProgramError, match=named):
+        modules.native.Policy(plain)
+
+
+@pytest.mark.parametrize("field", ["networks", "inputs", "ops", "outputs", "gradient"])
+@pytest.mark.parametrize("value", [5, 2.5, {"a": 5}])
+def test_program_with_a_part_of_another_type_is_refused(field, value):
+    """Never a bare cast error."""
+    plain = Program(
+        "p", (Network("p", 1),), (Buffer("x", 4),), (Op("neg", ("x",), Buffer("y", 4)),), {"y": "y"}
+    ).to_dict()
+    plain[field] = value
+    with pytest.raises(ProgramError, match=field):
         modules.native.Policy(plain)

@@ -82,6 +82,23 @@ def test_json_with_a_part_missing_is_refused(update: Update, lost: str) -> None:
         Program.from_dict(data)
 
 
+@pytest.mark.parametrize("kind", [Program, Update])
+@pytest.mark.parametrize("text", ["", "{", "[]", "5", "null"])
+def test_text_that_is_no_program_is_refused(kind: type[Program | Update], text: str) -> None:
+    """Whatever is in the file."""
+    with pytest.raises(ProgramError, match=r"program|update"):
+        kind.from_json(text)
+
+
+@pytest.mark.parametrize("part", ["phases", "targets", "policy"])
+def test_update_with_a_part_missing_is_refused(update: Update, part: str) -> None:
+    """Null counts as missing."""
+    data = json.loads(update.to_json())
+    data[part] = None
+    with pytest.raises(ProgramError, match=r"program|update"):
+        Update.from_json(json.dumps(data))
+
+
 def test_saved_update_runs_without_torch(update: Update, tmp_path: Path) -> None:
     """A fresh interpreter where importing torch fails loads, checks and trains."""
     rng = np.random.default_rng(3)

@@ -183,6 +183,7 @@ class Raises:
 GOOD = {k: v[0] for k, v in rows(1).items()}
 BAD_ADDS: dict[str, tuple[Callable[[], dict[str, Any]], type[Exception], str]] = {
     "unknown column": (lambda: {**GOOD, "observation": 1}, SchemaError, "observation"),
+    "name beyond UTF-8": (lambda: {**GOOD, "\ud800": 1}, SchemaError, "ud800"),
     "near match": (lambda: {**GOOD, "rewards": 1}, SchemaError, "did you mean `reward`"),
     "missing column": (lambda: {"obs": GOOD["obs"]}, SchemaError, "action"),
     "no column": (dict, SchemaError, "obs"),

@@ -188,6 +188,8 @@ class Program:
         Raises:
             ProgramError: The version is another one, or the content is malformed.
         """
+        if not isinstance(data, Mapping):
+            raise ProgramError("program", "a dictionary", type(data).__name__)
         if data.get("version") != VERSION:
             raise ProgramError("version", str(VERSION), str(data.get("version")))
         try:
@@ -215,8 +217,24 @@ class Program:
 
     @classmethod
     def from_json(cls, text: str) -> Program:
-        """Inverse of `to_json`."""
-        return cls.from_dict(json.loads(text))
+        """Inverse of `to_json`.
+
+        Raises:
+            ProgramError: As `from_dict`, or the text is no JSON.
+        """
+        return cls.from_dict(parse("program", text))
+
+
+def parse(field: str, text: str) -> Any:
+    """The JSON value in `text`.
+
+    Raises:
+        ProgramError: It is no JSON.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError) as e:
+        raise ProgramError(field, "JSON", str(e)) from e
 
 
 def _check(program: Program) -> None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from copal.errors import ProgramError
-from copal.program.program import VERSION, Program
+from copal.program.program import VERSION, Program, parse
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,9 @@ class Update:
         Raises:
             ProgramError: The version is another one, or the content is malformed.
         """
-        data: Mapping[str, Any] = json.loads(text)
+        data = parse("update", text)
+        if not isinstance(data, Mapping):
+            raise ProgramError("update", "a dictionary", type(data).__name__)
         if data.get("version") != VERSION:
             raise ProgramError("version", str(VERSION), str(data.get("version")))
         try:

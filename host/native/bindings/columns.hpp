@@ -29,7 +29,14 @@ inline bool same_type(int a, int b) {
   return plain(a) == plain(b);
 }
 
-inline std::string text_of(PyObject* o) { return nb::borrow<nb::str>(o).c_str(); }
+// A string's text; what UTF-8 cannot hold is escaped.
+inline std::string text_of(PyObject* o) {
+  if (const char* text = PyUnicode_AsUTF8(o)) return text;
+  PyErr_Clear();
+  nb::object escaped = nb::steal(PyObject_ASCII(o));
+  if (!escaped.is_valid()) throw nb::python_error();
+  return PyUnicode_AsUTF8(escaped.ptr());
+}
 
 inline std::string shape_text(const npy_intp* dims, int n) {
   std::string s = "(";

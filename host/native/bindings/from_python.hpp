@@ -26,13 +26,26 @@ inline nb::object item(nb::handle d, const char* key) {
   return nb::steal(o);
 }
 
+// `value` of the field `key` as a T.
+template <class T>
+T as(nb::handle value, const char* key) {
+  T out;
+  if (!nb::try_cast(value, out))
+    throw Error("ProgramError", key, "a value as `to_dict` writes it", type_text(value));
+  return out;
+}
+
 template <class T>
 T get(nb::handle d, const char* key) {
-  try {
-    return nb::cast<T>(item(d, key));
-  } catch (const nb::cast_error&) {
-    throw Error("ProgramError", key, "a value as `to_dict` writes it", type_text(item(d, key)));
-  }
+  return as<T>(item(d, key), key);
+}
+
+// A list or tuple.
+inline nb::object items(nb::handle d, const char* key) {
+  nb::object list = item(d, key);
+  if (!PyList_Check(list.ptr()) && !PyTuple_Check(list.ptr()))
+    throw Error("ProgramError", key, "a list", type_text(list));
+  return list;
 }
 
 inline Buffer buffer(nb::handle d) {
@@ -45,7 +58,7 @@ inline Buffer buffer(nb::handle d) {
 inline Op op(nb::handle d) {
   Op o;
   o.kind = op_kind(get<std::string>(d, "kind"));
-  for (nb::handle name : item(d, "inputs")) o.inputs.push_back(nb::cast<std::string>(name));
+  for (nb::handle name : items(d, "inputs")) o.inputs.push_back(as<std::string>(name, "inputs"));
   nb::object output = item(d, "output");
   if (!output.is_none()) o.output = buffer(output);
   nb::object a = item(d, "attrs");
@@ -81,32 +94,32 @@ inline Op op(nb::handle d) {
 inline Program program(nb::handle d) {
   Program p;
   p.name = get<std::string>(d, "name");
-  for (nb::handle n : item(d, "networks"))
+  for (nb::handle n : items(d, "networks"))
     p.networks.push_back({get<std::string>(n, "name"), get<size_t>(n, "size")});
-  for (nb::handle b : item(d, "inputs")) p.inputs.push_back(buffer(b));
-  for (nb::handle o : item(d, "ops")) p.ops.push_back(op(o));
+  for (nb::handle b : items(d, "inputs")) p.inputs.push_back(buffer(b));
+  for (nb::handle o : items(d, "ops")) p.ops.push_back(op(o));
   nb::dict outputs = get<nb::dict>(d, "outputs");
   for (auto [role, name] : outputs)
-    p.outputs.emplace_back(nb::cast<std::string>(role), nb::cast<std::string>(name));
+    p.outputs.emplace_back(as<std::string>(role, "outputs"), as<std::string>(name, "outputs"));
   nb::object gradient = item(d, "gradient");
-  if (!gradient.is_none()) p.gradient = nb::cast<std::string>(gradient);
+  if (!gradient.is_none()) p.gradient = as<std::string>(gradient, "gradient");
   return p;
 }
 
 inline Update update(nb::handle d) {
   Update u;
   u.name = get<std::string>(d, "name");
-  for (nb::handle p : item(d, "phases")) {
+  for (nb::handle p : items(d, "phases")) {
     nb::object a = item(p, "optimiser"), norm = item(p, "max_grad_norm");
     Phase phase{program(item(p, "program")),
                 {get<double>(a, "learning_rate"), get<double>(a, "beta1"), get<double>(a, "beta2"),
                  get<double>(a, "eps")},
                 std::nullopt,
                 get<size_t>(p, "every")};
-    if (!norm.is_none()) phase.max_grad_norm = nb::cast<double>(norm);
+    if (!norm.is_none()) phase.max_grad_norm = as<double>(norm, "max_grad_norm");
     u.phases.push_back(std::move(phase));
   }
-  for (nb::handle t : item(d, "targets"))
+  for (nb::handle t : items(d, "targets"))
     u.targets.push_back({get<std::string>(t, "source"), get<std::string>(t, "target"),
                          get<double>(t, "tau"), get<size_t>(t, "every")});
   u.policy = program(item(d, "policy"));
