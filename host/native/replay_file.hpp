@@ -10,9 +10,11 @@
 //
 // Parents are not stored: they are a function of the leaves.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "replay.hpp"
 
@@ -148,7 +150,11 @@ inline void Replay::write_state(FileWriter& file) {
   std::vector<std::byte> streams;
   Packer put(streams);
   put(uint64_t{streams_.size()});
-  for (const auto& [key, stream] : streams_) pack_stream(put, key, stream);
+  // In the order of their numbers, so that equal buffers make equal files.
+  std::vector<int64_t> keys;
+  for (const auto& [key, stream] : streams_) keys.push_back(key);
+  std::sort(keys.begin(), keys.end());
+  for (const int64_t key : keys) pack_stream(put, key, streams_.at(key));
   file.section(kStreams, streams.data(), streams.size());
 }
 

@@ -112,9 +112,10 @@ def test_learns_cartpole(tmp_path: Path) -> None:
         {},
         {"actors": 2, "num_envs": 2, "learners": 2, "update_interval": 2.0},
         {"n_step": 3, "share_next_obs": True, "update_interval": 0.5},
+        {"n_step": 3, "share_next_obs": True, "actors": 2, "num_envs": 2},
         {"prioritized": False, "algo": "double-dqn", "target_tau": 1.0, "env": "CountingCut-v0"},
     ],
-    ids=["plain", "parallel", "n-step", "uniform"],
+    ids=["plain", "parallel", "n-step", "parallel n-step", "uniform"],
 )
 def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, changes: dict[str, Any]) -> None:
     """From any of its checkpoints a deterministic run reaches the same bits at the end."""

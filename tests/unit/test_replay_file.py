@@ -215,3 +215,14 @@ def test_saving_while_others_work_is_consistent(tmp_path: Path) -> None:
         if len(loaded):
             batch = loaded.sample(200)
             np.testing.assert_array_equal(batch["obs"][:, 0], batch["action"])
+
+
+@pytest.mark.parametrize("settings", [{"n_step": 3}, {"share_next_obs": True}])
+def test_a_loaded_buffer_is_saved_alike(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """Byte for byte, with streams added in any order."""
+    r = PrioritizedReplay(50, COLUMNS, **settings)
+    for stream in (7, 2, 40, 3, 11):
+        r.add(**rows(4, 10 * stream), stream=stream)
+    r.save(tmp_path / "one")
+    PrioritizedReplay.load(tmp_path / "one").save(tmp_path / "two")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
