@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Brings rows of a batch column, of any dtype, into a feature-major block.
 //
-// Cost: O(rows * width). Limits: int64 and uint32 indices are cut to 32 bits; float16 is not taken.
-// Thread-safety: pure.
+// Cost: O(rows * width). Limits: an index beyond 32 bits becomes the nearest that has them, which
+// no network has; float16 is not taken. Thread-safety: pure.
 //
 //   column, row-major [rows][width]  -->  block [width][nb], the last real row repeated up to nb
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "gemm.hpp"
 #include "program.hpp"
@@ -38,6 +40,17 @@ inline void check_loadable(const Buffer& b, Dtype dtype) {
 
 namespace loading {
 
+// x as To; an integer that To lacks becomes To's nearest one.
+template <class To, class From>
+To narrowed(From x) {
+  if constexpr (std::is_integral_v<From> && std::is_integral_v<To>) {
+    using Limits = std::numeric_limits<To>;
+    if (std::cmp_greater(x, Limits::max())) return Limits::max();
+    if (std::cmp_less(x, Limits::min())) return Limits::min();
+  }
+  return static_cast<To>(x);
+}
+
 template <class From, class To>
 void convert(const std::byte* column, size_t rows, size_t width, size_t nb, float* out) {
   for (size_t i = 0; i < nb; ++i) {
@@ -45,7 +58,7 @@ void convert(const std::byte* column, size_t rows, size_t width, size_t nb, floa
     for (size_t j = 0; j < width; ++j) {
       From x;
       std::memcpy(&x, row + j * sizeof(From), sizeof x);
-      const To y = static_cast<To>(x);
+      const To y = narrowed<To>(x);
       std::memcpy(out + j * nb + i, &y, sizeof y);
     }
   }

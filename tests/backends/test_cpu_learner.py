@@ -280,7 +280,7 @@ def test_action_outside_the_network_fails_and_reads_nothing():
     rng = np.random.default_rng(0)
     update = dqn_update(sizes)
     cpu = learner(update, parameters(update, rng), 20)
-    for action in (3, -1, 2**31 - 1):
+    for action in (3, -1, 2**31 - 1, 2**40, -(2**40)):
         columns = batch(sizes, 20, rng)
         columns["action"][7] = action
         with pytest.raises(LearnerFailedError, match="row 7"):
