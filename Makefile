@@ -15,6 +15,7 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(VENV)/installed: pyproject.toml constraints.txt $(NATIVE)
+	@echo 'setting up .venv: downloading PyTorch and compiling, about two minutes' >&2
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --editable '.[envs]'
 	touch $@
