@@ -415,6 +415,35 @@ def test_resuming_nothing_is_refused(tmp_path: Path) -> None:
         copal.train(copal.TrainConfig(resume=tmp_path))
 
 
+@pytest.mark.parametrize("asked", [{"steps": 400}, {"steps": 399}, {}, {"stop_at_return": 1e9}])
+def test_finished_run_is_left_as_it_is(tmp_path: Path, asked: dict[str, Any]) -> None:
+    """With no steps to take the error names the way on, and no file of the run changes."""
+    out = copal.train(small(tmp_path, steps=400)).out
+    before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    with pytest.raises(ConfigError, match="--steps") as caught:
+        copal.train(copal.TrainConfig(resume=out, **asked))
+    assert caught.value.field == ("steps" if "steps" in asked else "resume")
+    assert "400" in str(caught.value)
+    assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
+
+
+def test_run_that_was_not_scored_is_scored_when_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All steps are taken, but a signal came before the last evaluation."""
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return play(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(judge, "play", interrupted)
+        cut = copal.train(small(tmp_path, steps=400))
+    assert (cut.env_steps, cut.returns) == (400, ())
+    resumed = copal.train(copal.TrainConfig(resume=cut.out, quiet=True))
+    assert (resumed.env_steps, len(resumed.returns)) == (400, 2)
+
+
 def test_folder_in_use_is_refused(tmp_path: Path) -> None:
     """Nothing of an earlier run is overwritten; the hint is how to go on with it."""
     out = tmp_path / "run"

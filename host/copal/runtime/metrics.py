@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from typing_extensions import Self
 
+FILE = "metrics.jsonl"
+"""Name of the records' file in a run folder."""
 PLAIN_INTERVAL_S = 5.0
 """Seconds between two lines where stderr is not a terminal."""
 
@@ -151,7 +153,7 @@ class MetricsLog:
     """
 
     def __init__(self, folder: Path, *, tensorboard: bool) -> None:
-        self._file = (folder / "metrics.jsonl").open("a", encoding="utf-8")
+        self._file = (folder / FILE).open("a", encoding="utf-8")
         self._events: Any = None
         if tensorboard:
             from tensorboardX import SummaryWriter

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 from copal.config import RESUMABLE, TrainConfig
 from copal.errors import CheckpointError, ConfigError
-from copal.runtime import files, machine
+from copal.runtime import files, machine, metrics
 
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
@@ -31,9 +32,7 @@ def settle(config: TrainConfig, given: Collection[str] | None = None) -> TrainCo
         CheckpointError: The folder to resume holds no run.
     """
     if config.resume is not None:
-        defaults = {f.name: f.default for f in dataclasses.fields(TrainConfig)}
-        differing = {name for name, default in defaults.items() if getattr(config, name) != default}
-        return _resumed(config, config.resume, differing if given is None else given)
+        return _resumed(config, config.resume, named_settings(config, given))
     out = config.out if config.out is not None else _default(config)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(
@@ -60,6 +59,56 @@ def prepare(config: TrainConfig) -> Path:
     except OSError as e:
         raise ConfigError("out", "a folder that can be written", str(e), "choose another") from e
     return config.out
+
+
+def refuse_finished(config: TrainConfig, done: int, named: Collection[str]) -> None:
+    """Leaves a run alone that has nothing left to do; reads its folder, writes nothing.
+
+    Args:
+        config: The settings that hold, as `settle` gave them.
+        done: Env steps of the checkpoint to go on from.
+        named: Settings that were named on purpose.
+
+    Raises:
+        ConfigError: `steps` asks for no more than was done, or the run is finished.
+    """
+    if "steps" in named and config.steps <= done:
+        raise ConfigError(
+            "steps",
+            f"more than the {done:,} done",
+            f"{config.steps:,}",
+            f"give more steps, such as --steps {2 * done}",
+        )
+    goes_on = done < config.steps and not {"steps", "stop_at_return"}.isdisjoint(named)
+    folder = config.out if config.out is not None else Path()
+    if not goes_on and _scored(folder) == done:
+        raise ConfigError(
+            "resume",
+            "a run that is not finished",
+            f"`{folder}`, finished and scored at {done:,} env steps",
+            f"to train on, give more steps, such as --steps {2 * done}; `copal eval {folder}` "
+            "scores its policy",
+        )
+
+
+def _scored(folder: Path) -> int | None:
+    """Env steps at which the best policy got its last score at the end of a run; None: never."""
+    last: int | None = None
+    with contextlib.suppress(OSError), (folder / metrics.FILE).open(encoding="utf-8") as lines:
+        for line in lines:
+            # A kill may have cut the last line.
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                record = json.loads(line)
+                last = int(record["env_steps"]) if record["kind"] == "final" else last
+    return last
+
+
+def named_settings(config: TrainConfig, given: Collection[str] | None) -> Collection[str]:
+    """`given`, or the settings that differ from their defaults if it is None."""
+    if given is not None:
+        return given
+    defaults = {f.name: f.default for f in dataclasses.fields(TrainConfig)}
+    return {name for name, default in defaults.items() if getattr(config, name) != default}
 
 
 def _default(config: TrainConfig) -> Path:

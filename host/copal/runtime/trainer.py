@@ -42,17 +42,18 @@ def train(config: TrainConfig, *, given: Collection[str] | None = None) -> Train
         The best policy and the figures of the run.
 
     Raises:
-        ConfigError: A setting does not fit.
+        ConfigError: A setting does not fit, or the run to resume is finished.
         UnknownNameError: The environment, algorithm or backend is not known.
         BackendUnavailableError: The backend cannot be used here.
         CheckpointError: The run to resume is damaged, or of another version; or the disk is full.
         EnvironmentFailedError: An environment failed three times in a row.
         LearnerFailedError: A value became NaN or infinite.
     """
-    config = run_folder.settle(config, given)
+    named = run_folder.named_settings(config, given)
+    config = run_folder.settle(config, named)
     show = progress(config.steps, quiet=config.quiet)
     try:
-        return _train(config, show)
+        return _train(config, show, named)
     except OSError as e:
         raise CheckpointError(
             "out",
@@ -64,11 +65,13 @@ def train(config: TrainConfig, *, given: Collection[str] | None = None) -> Train
         show.close()
 
 
-def _train(config: TrainConfig, show: Progress) -> TrainResult:
+def _train(config: TrainConfig, show: Progress, named: Collection[str]) -> TrainResult:
     control = Control(config.actors)
     root = config.out if config.out is not None else Path()
     store = CheckpointStore(root / run_folder.CHECKPOINTS, config.keep_checkpoints)
     found = store.newest(show.say) if config.resume is not None else None
+    if found is not None:
+        run_folder.refuse_finished(config, int(found.counters["env_steps"]), named)
     parts = session.build(config, control, found)
     folder = run_folder.prepare(config)
     with MetricsLog(folder, tensorboard=config.tensorboard) as log, signals(control):
