@@ -286,6 +286,21 @@ def test_crashing_environment_is_replaced(tmp_path: Path, deterministic: bool) -
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
+def test_replaced_environments_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], deterministic: bool
+) -> None:
+    """The first, second and fourth with reason and stream, not each; the summary counts them."""
+    counting_env.Counting.arm(nan_at=range(100, 800, 100))
+    config = small(tmp_path, env="Counting-v0", steps=800, deterministic=deterministic, quiet=False)
+    result = copal.train(config)
+    warnings = [x for x in capsys.readouterr().err.splitlines() if x.startswith("warning")]
+    assert [x.split("(")[-1] for x in warnings] == ["1 so far)", "2 so far)", "4 so far)"]
+    assert all("`Counting-v0`, stream 0, was replaced: ValueError" in x for x in warnings)
+    assert "NaN" in warnings[0]
+    assert "\n7 environments failed and were replaced\n" in result.summary()
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
 def test_three_crashes_in_a_row_stop_the_run(tmp_path: Path, deterministic: bool) -> None:
     """The error names the cause, and the checkpoint before it loads and goes on."""
     counting_env.Counting.arm(crash_at=range(4_000, 4_100))

@@ -12,6 +12,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 
+KEPT_REPLACEMENTS = 1024
+"""Entries of `replaced` that wait for a reader at most."""
+
+
 class Episode(NamedTuple):
     """A finished episode."""
 
@@ -19,6 +23,15 @@ class Episode(NamedTuple):
     """Undiscounted sum of its rewards."""
     length: int
     """Its steps."""
+
+
+class Replacement(NamedTuple):
+    """An environment that failed and was replaced."""
+
+    index: int
+    """Its number among the N."""
+    reason: str
+    """What it raised or returned."""
 
 
 class Environments(ABC):
@@ -42,6 +55,7 @@ class Environments(ABC):
             stream is cut.
         any_lost: Whether `lost` holds a True.
         restarts: Instances replaced because they failed.
+        replaced: One entry a restart; whoever reads them takes them out, from any thread.
         finished: Episodes that ended; whoever reads them takes them out, from any thread.
     """
 
@@ -60,6 +74,7 @@ class Environments(ABC):
         self.lost = np.zeros(count, np.bool_)
         self.any_lost = False
         self.restarts = 0
+        self.replaced: deque[Replacement] = deque(maxlen=KEPT_REPLACEMENTS)
         self.finished: deque[Episode] = deque()
 
     @abstractmethod

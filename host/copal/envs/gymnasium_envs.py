@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from copal.envs.base import Environments, Episode
+from copal.envs.base import Environments, Episode, Replacement
 from copal.errors import ConfigError, EnvironmentFailedError, UnknownNameError
 
 FAILURES_IN_A_ROW = 3
@@ -163,6 +163,7 @@ class GymnasiumEnvironments(Environments):
                 "the last checkpoint is intact; fix the environment and use --resume",
             ) from cause
         self.restarts += 1
+        self.replaced.append(Replacement(i, f"{type(cause).__name__}: {cause}"))
         with contextlib.suppress(Exception):
             self._envs[i].close()
         self._envs[i] = make_one(self._id)

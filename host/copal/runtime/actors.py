@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,6 +152,13 @@ class Actor:
             self.error = e
         finally:
             control.leave()
+
+    def replaced(self) -> Iterator[tuple[int, str]]:
+        """Takes out (stream, reason) of each environment that was replaced since the last call."""
+        waiting = self.environments.replaced
+        while waiting:
+            one = waiting.popleft()
+            yield int(self._streams[one.index]), one.reason
 
     def state(self) -> dict[str, Any]:
         """What `restore` needs, as JSON values."""

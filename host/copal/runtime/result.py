@@ -61,4 +61,6 @@ class TrainResult:
             f"{self.env_steps:,} env steps and {self.updates:,} updates, "
             f"{self.env_steps_per_s:,.0f} env steps/s over {self.wall_s:.1f} s"
         )
+        if self.env_restarts:
+            speed += f"\n{self.env_restarts:,} environments failed and were replaced"
         return f"{score}\n{speed}\npolicy: {self.out / 'policy'}"

@@ -111,6 +111,7 @@ class Trainer:
         self._returns: collections.deque[float] = collections.deque(maxlen=LAST_EPISODES)
         self._lengths: collections.deque[int] = collections.deque(maxlen=LAST_EPISODES)
         self._episodes = 0
+        self._replaced = 0
         self._recorded_s = time.perf_counter()
         self._recorded = (parts.env_steps, parts.loop.updates)
 
@@ -267,6 +268,17 @@ class Trainer:
                 self._returns.append(episode.total)
                 self._lengths.append(episode.length)
                 self._episodes += 1
+            for stream, reason in actor.replaced():
+                self._warn_replaced(stream, reason)
+
+    def _warn_replaced(self, stream: int, reason: str) -> None:
+        """Warns at the first one and whenever their number has doubled, so that it stays short."""
+        self._replaced += 1
+        if self._replaced & (self._replaced - 1) == 0:
+            self._show.say(
+                f"warning: environment `{self._config.env}`, stream {stream}, was replaced: "
+                f"{reason} ({self._replaced:,} so far)"
+            )
 
     def _record(self, now: float) -> None:
         self._collect()
