@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import numbers
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -119,7 +120,9 @@ class TrainConfig:
         for name in ("out", "resume"):
             if isinstance(getattr(self, name), str):
                 object.__setattr__(self, name, Path(getattr(self, name)))
-        object.__setattr__(self, "hidden", tuple(self.hidden))
+        if isinstance(self.hidden, Iterable):
+            object.__setattr__(self, "hidden", tuple(self.hidden))
+        _check_types(self)
         _check(self)
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,6 +171,28 @@ RESUMABLE = frozenset(
         "quiet",
     }
 )
+
+
+def _check_types(c: TrainConfig) -> None:
+    if not isinstance(c.env, str):
+        raise ConfigError(
+            "env",
+            "an id as text",
+            repr(c.env),
+            "call gymnasium.register(...) and pass its id, or `module:Name-v0`",
+        )
+    for name in ("algo", "backend", "vectorization"):
+        if not isinstance(getattr(c, name), str):
+            raise ConfigError(name, "a name as text", repr(getattr(c, name)))
+    for name in ("out", "resume"):
+        if not isinstance(getattr(c, name), Path | None):
+            raise ConfigError(name, "a path or None", repr(getattr(c, name)))
+    for field in fields(c):
+        if isinstance(field.default, bool) and not isinstance(getattr(c, field.name), bool):
+            raise ConfigError(field.name, "True or False", repr(getattr(c, field.name)))
+    widths = c.hidden if isinstance(c.hidden, tuple) else (None,)
+    if not all(isinstance(w, int) and not isinstance(w, bool) for w in widths):
+        raise ConfigError("hidden", "a tuple of integers", repr(c.hidden), "such as (256, 256)")
 
 
 def _check(c: TrainConfig) -> None:

@@ -488,6 +488,12 @@ def test_what_does_not_fit_is_said_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+def test_train_wants_its_settings() -> None:
+    """A bare id is refused with the call that works."""
+    with pytest.raises(ConfigError, match="copal.TrainConfig"):
+        copal.train("CartPole-v1")  # type: ignore[arg-type]
+
+
 def test_run_folder_holds_everything(tmp_path: Path) -> None:
     """Settings, machine, metrics, events, checkpoints and the policy."""
     result = copal.train(small(tmp_path, tensorboard=True, eval_interval=400))

@@ -62,6 +62,17 @@ from copal.errors import ConfigError
         ("vectorization", "threads"),
         ("actors", 1.5),
         ("batch_size", True),
+        ("env", dict),
+        ("env", lambda: None),
+        ("algo", None),
+        ("backend", 1),
+        ("vectorization", ["envpool"]),
+        ("out", 3),
+        ("resume", True),
+        ("prioritized", "no"),
+        ("hidden", 64),
+        ("hidden", "64"),
+        ("hidden", (64.0,)),
     ],
 )
 def test_value_out_of_range_is_named(name: str, value: Any) -> None:
@@ -71,6 +82,12 @@ def test_value_out_of_range_is_named(name: str, value: Any) -> None:
     assert caught.value.field == name
     assert caught.value.expected
     assert caught.value.got
+
+
+def test_environment_that_is_no_id_is_told_how_to_become_one() -> None:
+    """A class or a factory has to be registered first."""
+    with pytest.raises(ConfigError, match=r"an id as text(.|\n)*gymnasium\.register"):
+        TrainConfig(env=object)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from copal.config import TrainConfig
-from copal.errors import CheckpointError, LearnerFailedError
+from copal.errors import CheckpointError, ConfigError, LearnerFailedError
 from copal.runtime import actors, run_folder, session
 from copal.runtime.checkpoint import Checkpoint, CheckpointStore
 from copal.runtime.control import Control, next_multiple, signals
@@ -49,6 +49,13 @@ def train(config: TrainConfig, *, given: Collection[str] | None = None) -> Train
         EnvironmentFailedError: An environment failed three times in a row.
         LearnerFailedError: A value became NaN or infinite.
     """
+    if not isinstance(config, TrainConfig):
+        raise ConfigError(
+            "config",
+            "a copal.TrainConfig",
+            repr(config),
+            'such as copal.train(copal.TrainConfig(env="CartPole-v1"))',
+        )
     named = run_folder.named_settings(config, given)
     config = run_folder.settle(config, named)
     show = progress(config.steps, quiet=config.quiet)
