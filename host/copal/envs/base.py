@@ -28,7 +28,7 @@ class Episode(NamedTuple):
 class Replacement(NamedTuple):
     """An environment that failed and was replaced."""
 
-    index: int
+    number: int
     """Its number among the N."""
     reason: str
     """What it raised or returned."""

@@ -158,7 +158,7 @@ class Actor:
         waiting = self.environments.replaced
         while waiting:
             one = waiting.popleft()
-            yield int(self._streams[one.index]), one.reason
+            yield int(self._streams[one.number]), one.reason
 
     def state(self) -> dict[str, Any]:
         """What `restore` needs, as JSON values."""
