@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The `copal` command: one verb a job, flags derived from the configuration dataclasses.
 
-Exit codes: 0 fine, 1 the job failed, 2 usage, 3 the requested backend is not available.
+Exit codes: 0 fine, 1 the job failed, 2 usage, 3 the requested backend is not available, 130 and 143
+after SIGINT and SIGTERM.
 Data goes to stdout, progress and messages to stderr.
 """
 
@@ -54,7 +55,7 @@ def train(args: Sequence[str]) -> int:
 
     result = run(config, given=_named(args))
     print(result.summary())
-    return 0
+    return _status(result.stop_reason)
 
 
 def evaluate(args: Sequence[str]) -> int:
@@ -125,13 +126,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
-        return 1
+        return _status(signal.SIGINT.name)
     except Exception as error:
         if os.environ.get("COPAL_TRACEBACK"):
             raise
         print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
         print("hint: COPAL_TRACEBACK=1 shows where; please report it", file=sys.stderr)
         return 1
+
+
+def _status(stop_reason: str) -> int:
+    """The exit status of a job that ended for this reason: as a shell has it after a signal."""
+    named = signal.Signals.__members__.get(stop_reason)
+    return 0 if named is None else 128 + named
 
 
 def _choose(prog: str, args: Sequence[str], verbs: dict[str, tuple[Any, str]]) -> str | None:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,32 @@ def test_an_error_nobody_foresaw_shows_no_traceback(
     monkeypatch.setenv("COPAL_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         cli.main(["devices"])
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_shows_in_the_exit_status(
+    tmp_path: Path, number: signal.Signals, status: int
+) -> None:
+    """As shells and schedulers expect it; the checkpoint is there, and how to go on with it."""
+    out = tmp_path / "run"
+    args = ["--env", "CartPole-v1", "--learning-starts", "200", "--out", str(out), *BRIEF]
+    args += ["--hidden", "16", "--checkpoint-interval", "0"]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "copal.cli", "train", "--steps", "1000000000", *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    limit, metrics = time.monotonic() + 60, out / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size):
+        assert run.poll() is None, run.communicate()
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    run.send_signal(number)
+    text, errors = run.communicate(timeout=60)
+    assert run.returncode == status, errors
+    assert f"copal train --resume {out}" in text
+    assert len(list((out / "checkpoints").iterdir())) == 1
 
 
 def test_eval_scores_the_run(trained: Path) -> None:

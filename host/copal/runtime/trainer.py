@@ -165,7 +165,8 @@ class Trainer:
             wall_s=wall_s,
             env_restarts=parts.env_restarts,
             out=self._config.out or Path(),
-            stop_reason=self._control.stop_reason or "steps",
+            # A signal after the last evaluation cost nothing.
+            stop_reason=reason if score else self._control.stop_reason or "steps",
         )
 
     def _run_in_order(self) -> None:
