@@ -258,6 +258,17 @@ def test_first_update_waits_for_a_row_to_draw(
     assert copal.train(config).updates > 60
 
 
+@pytest.mark.parametrize(("starts", "updates"), [(500, 0), (299, 0), (296, 1)])
+def test_run_too_short_to_learn_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], starts: int, updates: int
+) -> None:
+    """Exactly where no update runs."""
+    changes = {"learning_starts": starts, "update_interval": 4.0, "deterministic": True}
+    result = copal.train(small(tmp_path, steps=300, quiet=False, **changes))
+    assert result.updates == updates
+    assert ("no update will run" in capsys.readouterr().err) == (updates == 0)
+
+
 def test_byte_observations_are_learnt_from(tmp_path: Path) -> None:
     """A vector of bytes, such as a console's memory, is taken as numbers."""
     gymnasium.register("Bytes-v0", lambda: counting_env.Bytes(counting_env.Counting()))

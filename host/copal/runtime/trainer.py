@@ -137,6 +137,7 @@ class Trainer:
         """Trains until the steps are taken, the wanted return is reached or a signal comes."""
         parts = self._parts
         began = (time.perf_counter(), parts.env_steps, parts.loop.updates)
+        self._warn_without_updates()
         # A signal may have ended the run in the middle of an evaluation.
         self._judge.look(parts.env_steps)
         if self._config.deterministic:
@@ -168,6 +169,14 @@ class Trainer:
             # A signal after the last evaluation cost nothing.
             stop_reason=reason if score else self._control.stop_reason or "steps",
         )
+
+    def _warn_without_updates(self) -> None:
+        starts, steps = self._parts.shared.gate.learning_starts, self._config.steps
+        if steps - starts < self._config.update_interval:
+            self._show.say(
+                f"warning: no update will run: the run ends after {steps:,} env steps, the first "
+                f"update is due {self._config.update_interval:g} after learning_starts = {starts:,}"
+            )
 
     def _run_in_order(self) -> None:
         parts, shared, gate = self._parts, self._parts.shared, self._parts.shared.gate
