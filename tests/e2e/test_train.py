@@ -29,7 +29,7 @@ from copal.errors import (
 )
 from copal.runtime import files, judge
 from copal.runtime.checkpoint import CheckpointStore, load
-from copal.runtime.evaluation import play
+from copal.runtime.evaluation import Score, play
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -161,6 +161,35 @@ def test_evaluation_cut_by_a_signal_is_made_up_for(
     resumed = copal.train(copal.TrainConfig(resume=cut.out, quiet=True))
     assert resumed.returns == whole.returns
     same_files(newest(whole.out).path, newest(cut.out).path)
+
+
+def test_messages_name_the_policy_and_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new best, one that only seemed so, an unconfirmed and a confirmed return."""
+    means = iter([5.0, 5.0, 9.0, 3.0, 12.0, 12.0, 8.0, 11.0, 10.5, 10.0, 4.0, 11.0])
+
+    def scripted(policy: Any, episodes: int, *_: Any, **__: Any) -> Score:
+        del policy
+        return Score.of([next(means)] * episodes, [1] * episodes)
+
+    monkeypatch.setattr(judge, "play", scripted)
+    changes = {"eval_interval": 200, "stop_at_return": 10.0, "deterministic": True}
+    result = copal.train(small(tmp_path, quiet=False, final_eval_episodes=3, **changes))
+    lines = [x.split(": ")[1] for x in capsys.readouterr().err.splitlines() if ": " in x]
+    assert lines == [
+        "return 5.0 over 8 episodes (a new best, checked)",
+        "return 4.5 over 8 episodes (seemed a new best, is not)",
+        "return 12.0 over 8 episodes (a new best, checked)",
+        "8.0 over 3 further episodes does not confirm 10",
+        "return 11.0 over 2 episodes",
+        "10.5 over 3 further episodes confirms 10",
+    ]
+    assert (result.stop_reason, result.best_at) == ("return", 800)
+    first = result.summary().splitlines()[0]
+    assert first == "solved: mean return 10.0 +- 0.0 over 3 episodes, by the policy of step 800"
+    found = newest(result.out)
+    assert (found.counters["best_at"], found.counters["env_steps"]) == (800, 800)
 
 
 def test_same_seed_same_bits_other_seed_others(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class Judge:
         self._looked_at = 0
         self._rounds = 0
         self._best_mean = -np.inf
+        self._best_at: int | None = None
         self._best: NDArray[np.float32] | None = None
 
     def look(self, env_steps: int, *, last: bool = False) -> None:
@@ -80,6 +81,11 @@ class Judge:
         )
         return score
 
+    @property
+    def best_at(self) -> int | None:
+        """Env steps of the best policy; None: from a checkpoint that does not tell."""
+        return self._parts.env_steps if self._best is None else self._best_at
+
     def best_policy(self) -> Policy:
         """The best policy so far, the newest one before the first evaluation."""
         weights = self._best if self._best is not None else self._parts.store.read()[0]
@@ -93,6 +99,7 @@ class Judge:
             "evaluation_rounds": self._rounds,
             "evaluated_at": self._looked_at,
             "best_mean": None if self._best is None else self._best_mean,
+            "best_at": self._best_at,
         }
 
     def restore(self, found: Checkpoint) -> None:
@@ -101,6 +108,7 @@ class Judge:
         self._looked_at = int(found.counters["evaluated_at"])
         if found.counters["best_mean"] is not None:
             self._best_mean = float(found.counters["best_mean"])
+            self._best_at = found.counters.get("best_at")
             self._best = found.arrays(_BEST)["best"]
             self._save()
 
@@ -126,21 +134,32 @@ class Judge:
                 "best": better,
             },
         )
-        self._show.say(f"step {env_steps}: return {mean:.1f} over {len(returns)} episodes")
+        checked = "" if len(returns) == episodes else " (a new best, checked)"
+        if checked and not better:
+            checked = " (seemed a new best, is not)"
+        self._show.say(
+            f"step {env_steps}: return {mean:.1f} over {len(returns)} episodes{checked}"
+        )
         if better:
-            self._best_mean, self._best = mean, weights
-            self._save()
+            self._keep(mean, weights, env_steps)
         wanted = self._config.stop_at_return
         if wanted is not None and mean >= wanted:
-            self._confirm(policy, wanted)
+            self._confirm(policy, wanted, env_steps)
 
-    def _confirm(self, policy: Policy, wanted: float) -> None:
+    def _confirm(self, policy: Policy, wanted: float, env_steps: int) -> None:
         score = self._next(policy, self._config.final_eval_episodes)
-        self._show.say(f"return {score.mean:.1f} over {len(score.returns)} further episodes")
-        if score.mean >= wanted:
-            self._best_mean, self._best = score.mean, policy.weights
-            self._save()
+        confirmed = score.mean >= wanted
+        self._show.say(
+            f"step {env_steps}: {score.mean:.1f} over {len(score.returns)} further episodes "
+            f"{'confirms' if confirmed else 'does not confirm'} {wanted:g}"
+        )
+        if confirmed:
+            self._keep(score.mean, policy.weights, env_steps)
             self._control.stop("return")
+
+    def _keep(self, mean: float, weights: NDArray[np.float32], env_steps: int) -> None:
+        self._best_mean, self._best, self._best_at = mean, weights, env_steps
+        self._save()
 
     def _next(self, policy: Policy, episodes: int) -> Score:
         self._rounds += 1

@@ -17,6 +17,9 @@ class TrainResult:
 
     best: Policy
     """Best policy of the evaluations, the last one if there was none."""
+    best_at: int | None
+    """Environment steps after which it acted so; None: the run was resumed from a checkpoint of an
+    earlier version, which does not tell."""
     mean_return: float
     """Mean of `returns`; NaN if a signal ended the run before the evaluation."""
     returns: tuple[float, ...]
@@ -36,7 +39,7 @@ class TrainResult:
     out: Path
     """Run folder."""
     stop_reason: str
-    """`steps`, `return`, or the name of a signal."""
+    """`steps`, `return` (`stop_at_return` was reached and confirmed), or the name of a signal."""
 
     def policy(self, obs: Any) -> Any:
         """Greedy action for one observation, or int64 [n] for several."""
@@ -52,8 +55,11 @@ class TrainResult:
         if len(self.returns) > 1 and math.isfinite(self.mean_return):
             squares = sum((r - self.mean_return) ** 2 for r in self.returns)
             spread = f" +- {math.sqrt(squares / len(self.returns)):.1f}"
+        end = "solved" if self.stop_reason == "return" else "all steps taken"
+        policy = "" if self.best_at is None else f", by the policy of step {self.best_at:,}"
         score = (
-            f"mean return {self.mean_return:.1f}{spread} over {len(self.returns)} episodes"
+            f"{end}: mean return {self.mean_return:.1f}{spread} over {len(self.returns)} episodes"
+            f"{policy}"
             if self.returns
             else f"stopped by {self.stop_reason}; go on with: copal train --resume {self.out}"
         )

@@ -157,6 +157,7 @@ class Trainer:
         score = self._judge.final() if finished else None
         return TrainResult(
             best=self._judge.best_policy(),
+            best_at=self._judge.best_at,
             mean_return=score.mean if score else float("nan"),
             returns=score.returns if score else (),
             env_steps=parts.env_steps,
