@@ -530,7 +530,7 @@ def test_what_does_not_fit_is_said_before_anything_is_written(
 
 def test_train_wants_its_settings() -> None:
     """A bare id is refused with the call that works."""
-    with pytest.raises(ConfigError, match="copal.TrainConfig"):
+    with pytest.raises(ConfigError, match=r"copal\.TrainConfig"):
         copal.train("CartPole-v1")  # type: ignore[arg-type]
 
 

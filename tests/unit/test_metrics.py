@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from copal.runtime import machine, metrics
 
@@ -57,6 +59,45 @@ def test_bar_accepts_brackets(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert out == ""
     assert "column [obs] is wrong" in err
+
+
+@pytest.mark.parametrize(
+    ("step", "total", "figures", "shown"),
+    [
+        (
+            123_456,
+            400_000,
+            (-123.4, 12_345.0, 12_340.0, 1.0),
+            "123,456/400,000 -:--:-- left return -123.4 12.3k steps/s 12.3k upd/s ratio 1.00",
+        ),
+        (
+            123_456_789,
+            900_000_000,
+            (-9999.94, 123_456.0, 9_999.0, 16.04),
+            "123.46M/900M -:--:-- left return -9999.9 123k steps/s 9999 upd/s ratio 16.0",
+        ),
+        (
+            999_999,
+            999_999,
+            (-23_456.0, 1_234_567.0, 999.6, 0.5),
+            "999,999/999,999 0:00:00 left return -23.5k 1.23M steps/s 1000 upd/s ratio 0.50",
+        ),
+    ],
+)
+def test_bar_fits_a_terminal_of_80_columns(
+    step: int, total: int, figures: tuple[float, ...], shown: str
+) -> None:
+    """Nothing is cut; on a wide one a bar stands in front."""
+    names = ("return", "env_steps_per_s", "updates_per_s", "ratio")
+    for width in (80, 120):
+        text = io.StringIO()
+        bar = metrics.Bar(total, Console(file=text, width=width, color_system=None))
+        bar.update(step, dict(zip(names, figures, strict=True)))
+        bar.close()
+        line = text.getvalue().splitlines()[-1].rstrip()
+        assert len(line) <= width
+        assert line.endswith(shown)
+        assert (line == shown) == (width == 80)
 
 
 def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-
 KEPT_REPLACEMENTS = 1024
 """Entries of `replaced` that wait for a reader at most."""
 

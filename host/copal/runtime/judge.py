@@ -137,9 +137,7 @@ class Judge:
         checked = "" if len(returns) == episodes else " (a new best, checked)"
         if checked and not better:
             checked = " (seemed a new best, is not)"
-        self._show.say(
-            f"step {env_steps}: return {mean:.1f} over {len(returns)} episodes{checked}"
-        )
+        self._show.say(f"step {env_steps}: return {mean:.1f} over {len(returns)} episodes{checked}")
         if better:
             self._keep(mean, weights, env_steps)
         wanted = self._config.stop_at_return

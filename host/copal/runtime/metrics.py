@@ -10,14 +10,19 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from typing_extensions import Self
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FILE = "metrics.jsonl"
 """Name of the records' file in a run folder."""
 PLAIN_INTERVAL_S = 5.0
 """Seconds between two lines where stderr is not a terminal."""
+BAR_COLUMNS = 24
+"""Width of the bar, where a terminal has room for it."""
 
 
 class Progress(Protocol):
@@ -80,38 +85,41 @@ class Lines:
 
 
 class Bar:
-    """A progress bar with the figures beside it, for terminals.
+    """The figures in one line that fits 80 columns, for terminals; wider ones get a bar in front.
 
     Args:
         total: Env steps of the whole run.
+        console: Where to draw; None: stderr.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, console: Console | None = None) -> None:
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
+        self._total = total
+        console = console or Console(stderr=True)
+        wide = [BarColumn(bar_width=BAR_COLUMNS)] if console.width > 80 + BAR_COLUMNS else []
         self._bar = RichProgress(
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
+            *wide,
+            TextColumn("{task.fields[steps]}"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
-            console=Console(stderr=True),
+            TextColumn("left {task.fields[figures]}"),
+            console=console,
             refresh_per_second=4,
         )
-        self._task = self._bar.add_task("train", total=total, figures="")
+        steps = _steps(0, total)
+        self._task = self._bar.add_task("train", total=total, steps=steps, figures="")
         self._bar.start()
 
     def update(self, env_steps: int, figures: Mapping[str, float]) -> None:
         """Moves the bar."""
-        self._bar.update(self._task, completed=env_steps, figures=describe(figures))
+        self._bar.update(
+            self._task,
+            completed=env_steps,
+            steps=_steps(env_steps, self._total),
+            figures=describe_briefly(figures),
+        )
 
     def say(self, text: str) -> None:
         """Prints the message above the bar."""
@@ -142,6 +150,38 @@ def describe(figures: Mapping[str, float]) -> str:
         if math.isfinite(value):
             parts.append(text.format(value))
     return "  ".join(parts)
+
+
+def describe_briefly(figures: Mapping[str, float]) -> str:
+    """The same in at most 51 columns."""
+    parts = []
+    for name, text in (
+        ("return", "return {}"),
+        ("env_steps_per_s", "{} steps/s"),
+        ("updates_per_s", "{} upd/s"),
+        ("ratio", "ratio {}"),
+    ):
+        value = figures.get(name, math.nan)
+        if math.isfinite(value):
+            digits = 2 if name == "ratio" else 1 if name == "return" else 0
+            parts.append(text.format(_brief(value, digits)))
+    return " ".join(parts)
+
+
+def _brief(value: float, digits: int) -> str:
+    """`value` with at most so many digits after the point; from 10,000 on as `12.3k`."""
+    for limit, scale, unit in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if abs(value) >= limit:
+            size = abs(value) / scale
+            return f"{value / scale:.{2 if size < 10 else 1 if size < 100 else 0}f}{unit}"
+    return f"{value:.{min(digits, 2 if abs(value) < 10 else 1)}f}"
+
+
+def _steps(done: int, total: int) -> str:
+    """Steps done and to do, in at most 15 columns."""
+    if total < 1_000_000:
+        return f"{done:,}/{total:,}"
+    return f"{done / 1e6:.2f}M/{total / 1e6:.4g}M"
 
 
 class MetricsLog:
