@@ -54,7 +54,7 @@ class TrainConfig:
 
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the hidden layers."""
-    learning_rate: float = 5e-4
+    learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 5e-4
     """Step size of Adam."""
     gamma: float = 0.99
     """Discount of a reward one step later."""
@@ -151,8 +151,8 @@ class TrainConfig:
         return cls(**data)
 
 
-#: Further spellings of settings on the command line, those of CleanRL.
-ALIASES = {"env_id": "env", "total_timesteps": "steps"}
+#: Further spellings of settings on the command line, those of other frameworks.
+ALIASES = {"env_id": "env", "total_timesteps": "steps", "lr": "learning_rate"}
 
 #: Settings that a resumed run may change; every other one has to agree with the checkpoint.
 RESUMABLE = frozenset(

@@ -85,6 +85,12 @@ class CheckpointError(CopalError, RuntimeError):
     """A checkpoint or saved replay is missing, truncated, or of another version."""
 
 
+class NoSuchRunError(CheckpointError):
+    """The folder that was named holds no run and no policy."""
+
+    exit_code = 2
+
+
 class UnknownNameError(ConfigError, LookupError):
     """A name (environment, algorithm, backend) is not known; the near matches are listed."""
 

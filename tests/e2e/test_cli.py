@@ -76,7 +76,12 @@ def test_help_and_version_succeed() -> None:
         (["train", "--backend", "fpga"], 3, "copal devices"),
         (["train", "--backend", "cpuu"], 2, "`cpu`"),
         (["train", "--batch-size", "0"], 2, "batch_size"),
-        (["eval", "no-such-folder"], 1, "no-such-folder"),
+        (["train", "--backend", "cuda"], 2, "did you mean `gpu`?"),
+        (["train", "--backend", "gpu"], 3, "can be used here, got `gpu`: this version"),
+        (["train", "--env", "ALE/Pong-v5"], 2, "ale-py"),
+        (["train", "--lr", "-1"], 2, "learning_rate"),
+        (["eval", "no-such-folder"], 2, "no-such-folder"),
+        (["train", "--resume", "no-such-folder"], 2, "no-such-folder"),
     ],
 )
 def test_errors_say_what_to_do(args: list[str], code: int, says: str, tmp_path: Path) -> None:

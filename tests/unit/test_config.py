@@ -145,9 +145,11 @@ def test_settings_that_may_change_exist() -> None:
 
 
 def test_flags_of_other_frameworks_work() -> None:
-    """`--env-id` and `--total-timesteps` mean `--env` and `--steps`."""
-    parsed = tyro.cli(TrainConfig, args=["--env-id", "CartPole-v1", "--total-timesteps", "77"])
-    assert (parsed.env, parsed.steps) == ("CartPole-v1", 77)
+    """`--env-id`, `--total-timesteps` and `--lr` mean ours."""
+    parsed = tyro.cli(
+        TrainConfig, args=["--env-id", "CartPole-v1", "--total-timesteps", "77", "--lr", "0.5"]
+    )
+    assert (parsed.env, parsed.steps, parsed.learning_rate) == ("CartPole-v1", 77, 0.5)
 
 
 def test_paths_may_be_text_and_widths_a_list() -> None:

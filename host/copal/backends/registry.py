@@ -46,7 +46,10 @@ class _Unavailable:
 
 def _error(backend: Backend) -> BackendUnavailableError:
     return BackendUnavailableError(
-        "backend", f"`{backend.name}` usable here", str(backend.unavailable()), _HINT
+        "backend",
+        "one that can be used here",
+        f"`{backend.name}`: {backend.unavailable()}",
+        _HINT,
     )
 
 
@@ -80,6 +83,10 @@ _BACKENDS: dict[str, Callable[[], Backend]] = {
 }
 
 
+_SYNONYMS = {"cuda": "gpu", "nvidia": "gpu", "pytorch": "torch", "numpy": "reference"}
+"""What other frameworks call them: no spelling is near."""
+
+
 def names() -> tuple[str, ...]:
     """Names that `get` knows."""
     return tuple(_BACKENDS)
@@ -91,6 +98,9 @@ def get(name: str) -> Backend:
     Raises:
         UnknownNameError: There is none; lists the near matches.
     """
+    if name in _SYNONYMS:
+        hint = f"did you mean `{_SYNONYMS[name]}`? {_HINT}"
+        raise UnknownNameError("backend", f"one of {', '.join(_BACKENDS)}", f"`{name}`", hint)
     if name not in _BACKENDS:
         raise UnknownNameError.of("backend", name, _BACKENDS)
     return _BACKENDS[name]()

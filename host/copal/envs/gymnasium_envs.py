@@ -19,6 +19,10 @@ FAILURES_IN_A_ROW = 3
 RECORDED_ACTIONS = 100_000
 """Longest episode, in steps, whose actions are kept to reproduce it."""
 
+_ALE = (
+    "Atari games come with ale-py, which is not installed or not imported (then give "
+    "`ale_py:ALE/...`); observations that are images are not supported yet"
+)
 _FLAT = "observations that can be flattened to a vector of fixed size"
 
 
@@ -37,6 +41,8 @@ def make_one(env_id: str) -> Any:
             "env", "its packages installed", str(e), "pip install 'copal-rl[envs]'"
         ) from e
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as e:
+        if env_id.startswith("ALE/"):
+            raise UnknownNameError("env", "a known name", f"`{env_id}`", _ALE) from e
         raise UnknownNameError.of("env", env_id, gymnasium.registry.keys()) from e
     except Exception as e:
         got = f"`{env_id}` ({type(e).__name__}: {e})"

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from copal.errors import CheckpointError, ProgramError, SchemaError
+from copal.errors import CheckpointError, NoSuchRunError, ProgramError, SchemaError
 from copal.native import native
 from copal.program import Program
 from copal.runtime import files
@@ -122,9 +122,8 @@ class Policy:
         try:
             facts: Mapping[str, Any] = json.loads((folder / _FACTS).read_text())
         except (OSError, ValueError) as e:
-            raise CheckpointError(
-                "dir", f"a policy in `{folder}`", str(e), "give the folder of a run"
-            ) from e
+            kind = NoSuchRunError if isinstance(e, FileNotFoundError) else CheckpointError
+            raise kind("dir", f"a policy in `{folder}`", str(e), "give the folder of a run") from e
         if facts.get("format") != FORMAT:
             raise CheckpointError("format", str(FORMAT), str(facts.get("format")))
         try:

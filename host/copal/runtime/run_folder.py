@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from copal.config import RESUMABLE, TrainConfig
-from copal.errors import CheckpointError, ConfigError
+from copal.errors import CheckpointError, ConfigError, NoSuchRunError
 from copal.runtime import files, machine, metrics
 
 CONFIG = "config.json"
@@ -132,7 +132,8 @@ def _resumed(config: TrainConfig, folder: Path, given: Collection[str]) -> Train
     except (OSError, ValueError) as e:
         if isinstance(e, ConfigError):
             raise
-        raise CheckpointError(
+        kind = NoSuchRunError if isinstance(e, FileNotFoundError) else CheckpointError
+        raise kind(
             "resume", f"a run in `{folder}`", str(e), "give the folder that `copal train` printed"
         ) from e
     chosen: dict[str, Any] = {}
