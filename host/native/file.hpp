@@ -28,7 +28,7 @@ namespace copal {
 namespace file_detail {
 
 inline constexpr char kMagic[9] = "copalrpl";
-inline constexpr uint32_t kVersion = 1, kByteOrder = 0x01020304;
+inline constexpr uint32_t kVersion = 2, kByteOrder = 0x01020304;
 
 // Slices of eight: table[k][b] is the remainder of byte b followed by k zero bytes.
 constexpr std::array<std::array<uint32_t, 256>, 8> crc_tables() {

@@ -12,6 +12,9 @@
 // With shared observations a row leaves without its next observation. It is linked to the row of
 // the same stream n steps later once that one is written, or to a ghost, a row that carries only
 // the episode's last observation and is never drawn.
+//
+// A transition that does not begin where the stream's last one ended belongs to another sequence:
+// the stream is cut before it, as by an episode's end that bootstraps.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +34,13 @@ struct Roles {
         reward(s.find("reward")),
         terminated(s.find("terminated")),
         truncated(s.find("truncated")) {}
+
+  // Whether `obs` can be compared with the `next_obs` before it.
+  bool chained(const Schema& s) const {
+    if (obs == Schema::npos || next_obs == Schema::npos) return false;
+    return s[obs].dtype == s[next_obs].dtype && s[obs].shape == s[next_obs].shape;
+  }
+
   size_t obs, next_obs, reward, terminated, truncated;
 };
 
@@ -70,21 +80,33 @@ struct RowBlock {
 class NStep {
  public:
   NStep(const Schema& schema, const RowLayout& layout, unsigned n, double gamma, bool share)
-      : schema_(schema), layout_(layout), roles_(schema), n_(n), gamma_(gamma), share_(share) {}
+      : schema_(schema),
+        layout_(layout),
+        roles_(schema),
+        n_(n),
+        gamma_(gamma),
+        share_(share),
+        chained_(roles_.chained(schema)) {}
 
-  // Takes row `index` of the columns. Appends what is complete to `out`.
-  void push(Stream& s, const std::byte* const* column, size_t index, float priority,
+  // Takes row `index` of the columns. Appends what is complete to `out`. Returns whether the stream
+  // was cut before the row.
+  bool push(Stream& s, const std::byte* const* column, size_t index, float priority,
             RowBlock& out) {
     if (s.window.empty()) s.window.resize(n_);
-    if (share_ && s.open && !continues(s, column, index)) flush(s, out);
+    const bool cut = chained_ && s.open && !continues(s, column, index);
+    if (cut) flush(s, out);
     Stream::Pending& p = s.window[(s.first + s.count) % n_];
     load(p, column, index, priority);
     ++s.count;
     s.open = true;
     accumulate(s, p);
     const bool end = flag(p, roles_.terminated) || flag(p, roles_.truncated);
-    if (end) return flush(s, out);
-    if (s.count == n_) emit_oldest(s, out);
+    if (end) {
+      flush(s, out);
+    } else if (s.count == n_) {
+      emit_oldest(s, out);
+    }
+    return cut;
   }
 
   // Ends the episode: every pending row leaves.
@@ -195,6 +217,7 @@ class NStep {
   unsigned n_;
   double gamma_;
   bool share_;
+  bool chained_;  // a transition's observation tells whether it continues its stream
 };
 
 }  // namespace copal

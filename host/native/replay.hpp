@@ -53,7 +53,8 @@ struct SampleTarget {
 };
 
 struct ReplayStats {
-  uint64_t rows, inserted, sampled, updated, stale_updates, redrawn, clipped, pending, streams;
+  uint64_t rows, inserted, sampled, updated, stale_updates, redrawn, clipped, pending, cuts,
+      streams;
   double total_priority, max_priority;
 };
 
@@ -172,6 +173,7 @@ class Replay {
   std::unordered_map<int64_t, Stream> streams_;
   RowBlock block_;
   std::atomic<uint64_t> pending_{0};  // rows taken and not yet drawable
+  std::atomic<uint64_t> cuts_{0};     // streams cut where a row did not continue the last one
 };
 
 }  // namespace copal

@@ -296,7 +296,8 @@ inline void Replay::add_staged(size_t n, const RowSource& rows, std::vector<uint
     Stream& stream = streams_[rows.stream ? rows.stream[i] : rows.one_stream];
     const float priority = rows.priority ? clipped(rows.priority[i]) : kMaximumPresent;
     pending_.fetch_add(1, std::memory_order_relaxed);
-    n_step_.push(stream, rows.column, i, priority, block_);
+    const bool cut = n_step_.push(stream, rows.column, i, priority, block_);
+    if (cut) cuts_.fetch_add(1, std::memory_order_relaxed);
     if (block_.meta.size() >= kBlockRows) write_block(block_, ids);
   }
   write_block(block_, ids);

@@ -131,7 +131,7 @@ inline void Replay::write_state(FileWriter& file) {
   using namespace replay_detail;
   const std::string shape = shape_text(schema_, config_);
   const uint64_t r = reserved_.load(), filled = std::min(r, config_.capacity);
-  const std::array<uint64_t, 11> counters = {r,
+  const std::array<uint64_t, 12> counters = {r,
                                              head_,
                                              rows_alive_,
                                              inserted_,
@@ -141,7 +141,8 @@ inline void Replay::write_state(FileWriter& file) {
                                              stale_.load(),
                                              redrawn_.load(),
                                              clipped_.load(),
-                                             pending_.load()};
+                                             pending_.load(),
+                                             cuts_.load()};
   file.section(kShape, shape.data(), shape.size());
   file.section(kCounters, counters.data(), sizeof counters);
   file.section(kLeaves, tree_->leaves(), filled * sizeof(float));
@@ -164,7 +165,7 @@ inline void Replay::read_state(FileReader& file) {
   const std::vector<std::byte> found = file.section(kShape);
   const std::string found_text(reinterpret_cast<const char*>(found.data()), found.size());
   if (found_text != shape) file.fail(shape, found_text, "build the buffer with the saved settings");
-  std::array<uint64_t, 11> c;
+  std::array<uint64_t, 12> c;
   file.section(kCounters, c.data(), sizeof c);
   const uint64_t filled = std::min(c[0], config_.capacity);
   file.section(kLeaves, tree_->leaves(), filled * sizeof(float));
@@ -176,7 +177,7 @@ inline void Replay::read_state(FileReader& file) {
   for (auto n = in.get<uint64_t>(); n; --n) streams_.insert(unpack_stream(in));
   reserved_ = c[0], head_ = c[1], rows_alive_ = c[2], inserted_ = c[3], draws_ = c[4];
   sampled_ = c[5], updated_ = c[6], stale_ = c[7], redrawn_ = c[8], clipped_ = c[9],
-  pending_ = c[10];
+  pending_ = c[10], cuts_ = c[11];
   tree_->rebuild();
 }
 

@@ -213,7 +213,7 @@ inline ReplayStats Replay::stats() const {
   SharedGuard guard(lock_);
   return {rows_alive_,   inserted_,       sampled_.load(), updated_.load(),
           stale_.load(), redrawn_.load(), clipped_.load(), pending_.load(),
-          streams,       tree_->total(),  tree_->maximum()};
+          cuts_.load(),  streams,         tree_->total(),  tree_->maximum()};
 }
 
 }  // namespace copal

@@ -269,3 +269,98 @@ def test_n_step_beyond_the_capacity() -> None:
         r.add(**step, stream=s)
     r.end_episode()
     check_samples(r, ended(made, 8), 50)
+
+
+def environments(seed: int, n: int, count: int) -> list[dict[str, np.ndarray]]:
+    """Steps of `count` environments side by side, each a chain without an end; batched calls."""
+    g = np.random.default_rng(seed)
+    obs = g.standard_normal((n + 1, count, 2)).astype(np.float32)
+    return [
+        {
+            "obs": obs[t],
+            "action": np.arange(t * count, (t + 1) * count, dtype=np.int32),
+            "reward": g.standard_normal(count),
+            "next_obs": obs[t + 1],
+            "terminated": np.zeros(count, bool),
+            "truncated": np.zeros(count, bool),
+        }
+        for t in range(n)
+    ]
+
+
+def labelled(calls: list[dict[str, np.ndarray]]) -> list[tuple[int, Step]]:
+    """The rows of batched calls, each with its environment as the stream."""
+    return [
+        (s, {k: v[s] for k, v in call.items()})
+        for call in calls
+        for s in range(len(call["action"]))
+    ]
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32), n=st.integers(2, 5), share=st.booleans())
+def test_environments_mixed_in_one_stream_give_exact_one_step_rows(
+    seed: int, n: int, share: bool
+) -> None:
+    """Without `stream` no return sums over two environments, and the cuts are counted."""
+    calls = environments(seed, 10, 4)
+    r = PrioritizedReplay(200, COLUMNS, n_step=n, gamma=GAMMA, share_next_obs=share)
+    for call in calls:
+        r.add(**call)
+    r.end_episode()
+    assert len(r) == 40
+    assert r.stats()["cuts"] == 39
+    assert len(check_samples(r, ended(labelled(calls), 1))) > 35
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    n=st.integers(2, 5),
+    share=st.booleans(),
+    streams=st.sampled_from([np.arange(4), [0, 1, 2, 3], (0, 1, 2, 3), np.arange(4, dtype="u1")]),
+)
+def test_environments_in_streams_of_their_own_give_n_step_rows(
+    seed: int, n: int, share: bool, streams: Any
+) -> None:
+    """One number a row, in an array or a list, and nothing is cut."""
+    calls = environments(seed, 10, 4)
+    r = PrioritizedReplay(200, COLUMNS, n_step=n, gamma=GAMMA, share_next_obs=share)
+    for call in calls:
+        r.add(**call, stream=streams)
+    for s in range(4):
+        r.end_episode(s)
+    assert len(r) == 40
+    assert r.stats()["cuts"] == 0
+    assert len(check_samples(r, ended(labelled(calls), n))) > 35
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    n=st.integers(2, 5),
+    at=st.integers(1, 18),
+    share=st.booleans(),
+)
+def test_a_reset_without_a_flag_is_cut(seed: int, n: int, at: int, share: bool) -> None:
+    """Rows before it are shortened and bootstrap from their own last observation."""
+    made = steps(seed, 20, 1, 0.0)
+    reset = steps(seed + 1, 20, 1, 0.0)
+    made = made[:at] + [(0, {**step, "action": i}) for i, (_, step) in enumerate(reset, at)]
+    r = PrioritizedReplay(200, COLUMNS, n_step=n, gamma=GAMMA, share_next_obs=share)
+    for s, step in made:
+        r.add(**step, stream=s)
+    r.end_episode()
+    assert r.stats()["cuts"] == 1
+    assert len(r) == len(made)
+    check_samples(r, oracle(made, n, {at - 1: 0, len(made) - 1: 0}))
+
+
+def test_observations_that_cannot_be_compared_cut_nothing() -> None:
+    """Where the schema has no `obs` of the kind of `next_obs`, streams are told apart by number."""
+    columns = {**COLUMNS, "obs": ((3,), "float32")}
+    r = PrioritizedReplay(50, columns, n_step=3, gamma=GAMMA)
+    for s, step in steps(0, 10, 1, 0.0):
+        r.add(**{**step, "obs": np.zeros(3, np.float32)}, stream=s)
+    assert len(r) == 8
+    assert r.stats()["cuts"] == 0

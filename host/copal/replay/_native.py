@@ -82,7 +82,9 @@ if TYPE_CHECKING:
             Args:
                 stream: The sequence that a row belongs to, an environment for instance: one number
                     or int [rows]. Rows of a stream are in time order. It matters for n_step > 1
-                    and share_next_obs only.
+                    and share_next_obs only: there a row whose `obs` differs from the stream's last
+                    `next_obs` cuts the stream, so a batch of several environments needs
+                    `stream=np.arange(environments)`.
                 priority: Raw priorities >= 0, one number or float [rows]; a row without one enters
                     at the largest priority in the buffer, 1 if it is empty.
                 **columns: A value for every column, [*shape] or [rows, *shape].
@@ -151,7 +153,7 @@ if TYPE_CHECKING:
             Keys: `rows` that can be drawn, `capacity`, rows `inserted` so far, rows `sampled`,
             priorities `updated`, `stale_updates` that were dropped, rows `redrawn` because an
             inserter overtook a sampler, bad priorities `clipped`, rows `pending` until they are
-            complete, `streams`, `total_priority`, `max_priority`, `nbytes`.
+            complete, `cuts` of streams at a row that did not continue the one before, `streams`, `total_priority`, `max_priority`, `nbytes`.
             """
 
         def _leaves(self) -> NDArray[np.float32]: ...

@@ -40,12 +40,14 @@ class PrioritizedReplay(NativeReplay):
         eps: Added to |TD error|, so that no row is starved.
         fanout: Children of a tree node: 2, 4, 8, 16, 32 or 64.
         n_step: Rewards summed into a row. A row's next observation and flags are those n steps
-            later; it is shortened at the end of an episode, and never crosses it.
+            later; it is shortened at the end of an episode, and never crosses it. Where a stream's
+            `obs` differs from its last `next_obs` (a reset without a flag, or rows of several
+            environments in one stream), the episode is taken to have been cut there, so returns
+            are always of one sequence; `stats()["cuts"]` counts these.
         gamma: Discount a step, 0 to 1.
         share_next_obs: Store each observation once and take `next_obs` from the row n steps later.
             Memory is nearly halved; a row can be drawn one step later, and each episode's end takes
-            one more row. Where a stream's `obs` differs from its last `next_obs`, the episode is
-            taken to have been cut there, so samples are always exact.
+            one more row. Streams are cut as with `n_step`, so samples are always exact.
         seed: Seed of the draws.
         on_bad: What to do with NaN, infinite and negative priorities: "raise", or "clip" and count.
 

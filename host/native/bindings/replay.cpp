@@ -302,6 +302,7 @@ nb::dict stats(const BoundReplay& r) {
   d["redrawn"] = s.redrawn;
   d["clipped"] = s.clipped;
   d["pending"] = s.pending;
+  d["cuts"] = s.cuts;
   d["streams"] = s.streams;
   d["total_priority"] = s.total_priority;
   d["max_priority"] = s.max_priority;
