@@ -213,6 +213,12 @@ BAD_ADDS: dict[str, tuple[Callable[[], dict[str, Any]], type[Exception], str]] =
     "stream beyond 64 bits": (lambda: {**GOOD, "stream": 2**63}, SchemaError, "stream"),
     "array that raises": (lambda: {**GOOD, "obs": Raises()}, SchemaError, r"got OSError: no \w+"),
     "fractional stream": (lambda: {**GOOD, "stream": 0.5}, SchemaError, "stream"),
+    "list of streams of another length": (
+        lambda: {**rows(2), "stream": [0, 1, 2]}, SchemaError, "stream"),
+    "list of fractional streams": (
+        lambda: {**rows(2), "stream": [0, 0.5]}, SchemaError, "integers"),
+    "list of streams for one row": (lambda: {**GOOD, "stream": [0]}, SchemaError, "one value"),
+    "negative stream in a list": (lambda: {**rows(2), "stream": [0, -1]}, SchemaError, "stream"),
     "streams of another length": (
         lambda: {**rows(2), "stream": np.arange(3)}, SchemaError, "stream"),
 }  # fmt: skip

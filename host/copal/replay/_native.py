@@ -70,7 +70,7 @@ if TYPE_CHECKING:
         def add(
             self,
             *,
-            stream: int | NDArray[np.integer[Any]] = 0,
+            stream: ArrayLike = 0,
             priority: ArrayLike | None = None,
             **columns: ArrayLike,
         ) -> NDArray[np.uint64]:
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 
             Args:
                 stream: The sequence that a row belongs to, an environment for instance: one number
-                    or int [rows]. Rows of a stream are in time order. It matters for n_step > 1
+                    or integers [rows], as an array or a list. Rows of a stream are in time order. It matters for n_step > 1
                     and share_next_obs only: there a row whose `obs` differs from the stream's last
                     `next_obs` cuts the stream, so a batch of several environments needs
                     `stream=np.arange(environments)`.

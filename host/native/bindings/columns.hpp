@@ -188,9 +188,11 @@ class ColumnReader {
   std::vector<npy_intp> dims_;
 };
 
-// A contiguous array of `type` with n values. Values are cast as `casting` of the array API would
-// within a kind; throws SchemaError.
-inline nb::object numbers(PyObject* o, int type, const char* field, size_t n, bool scalar) {
+enum class Count { one, rows, one_or_rows };
+
+// A contiguous array of `type` with one value, or one for each of n rows. Values are cast as
+// `casting` of the array API would within a kind; throws SchemaError.
+inline nb::object numbers(PyObject* o, int type, const char* field, size_t n, Count count) {
   PyObject* made = PyArray_FromAny(o, nullptr, 0, 0, 0, nullptr);
   if (!made) {
     nb::python_error e;
@@ -203,12 +205,15 @@ inline nb::object numbers(PyObject* o, int type, const char* field, size_t n, bo
     throw copal::Error("SchemaError", field, PyTypeNum_ISFLOAT(type) ? "numbers" : "integers",
                        dtype_text(a));
   }
-  const bool shape_ok = scalar
-                            ? PyArray_NDIM(a) == 0
-                            : PyArray_NDIM(a) == 1 && static_cast<size_t>(PyArray_DIM(a, 0)) == n;
-  if (!shape_ok) {
+  const bool one = count != Count::rows && PyArray_NDIM(a) == 0;
+  const bool rows =
+      count != Count::one && PyArray_NDIM(a) == 1 && static_cast<size_t>(PyArray_DIM(a, 0)) == n;
+  if (!one && !rows) {
+    const std::string shape = "shape (" + std::to_string(n) + ",)";
     throw copal::Error("SchemaError", field,
-                       scalar ? "one value" : "shape (" + std::to_string(n) + ",)",
+                       count == Count::one    ? "one value"
+                       : count == Count::rows ? shape
+                                              : "one value or " + shape,
                        "shape " + shape_text(PyArray_DIMS(a), PyArray_NDIM(a)));
   }
   PyObject* cast =
@@ -224,7 +229,7 @@ const T* data_of(PyObject* o, int type, const char* field, size_t n, nb::object&
   auto* a = reinterpret_cast<PyArrayObject*>(o);
   if (!PyArray_Check(o) || !same_type(PyArray_TYPE(a), type) || PyArray_NDIM(a) != 1 ||
       static_cast<size_t>(PyArray_DIM(a, 0)) != n || !PyArray_ISCARRAY_RO(a)) [[unlikely]] {
-    owner = numbers(o, type, field, n, false);
+    owner = numbers(o, type, field, n, Count::rows);
     a = reinterpret_cast<PyArrayObject*>(owner.ptr());
   }
   return static_cast<const T*>(PyArray_DATA(a));

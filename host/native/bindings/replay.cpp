@@ -90,8 +90,7 @@ void read_extras(PyObject* stream, PyObject* priority, size_t n, bool batch, cop
     }
   } else if (stream) {
     keep.stream = numbers(stream, NPY_INT64, "stream", n,
-                          !batch || !PyArray_Check(stream) ||
-                              PyArray_NDIM(reinterpret_cast<PyArrayObject*>(stream)) == 0);
+                          batch ? Count::one_or_rows : Count::one);
     auto* a = reinterpret_cast<PyArrayObject*>(keep.stream.ptr());
     const auto* data = static_cast<const int64_t*>(PyArray_DATA(a));
     if (PyArray_NDIM(a) == 0) {
@@ -101,7 +100,7 @@ void read_extras(PyObject* stream, PyObject* priority, size_t n, bool batch, cop
     }
   }
   if (priority && priority != Py_None) {
-    keep.priority = numbers(priority, NPY_FLOAT32, "priority", n, !batch);
+    keep.priority = numbers(priority, NPY_FLOAT32, "priority", n, batch ? Count::rows : Count::one);
     rows.priority = static_cast<const float*>(
         PyArray_DATA(reinterpret_cast<PyArrayObject*>(keep.priority.ptr())));
   }
