@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import weakref
 from collections.abc import Callable
@@ -679,3 +680,43 @@ def test_a_second_construction_changes_nothing(tmp_path: Path) -> None:
     assert state(r) == before
     r.save(tmp_path / "r")
     assert state(PrioritizedReplay.load(tmp_path / "r")) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "words"),
+    [
+        ("add", ["self", "stream", "priority", "columns"], ["np.arange", "Returns", "SchemaError"]),
+        ("sample", ["self", "batch_size", "beta", "out"], ["weights", "EmptyReplayError"]),
+        ("update_priorities", ["self", "ids", "td_error"], ["stale ids", "PriorityError"]),
+    ],
+)
+def test_native_calls_have_help(name: str, parameters: list[str], words: list[str]) -> None:
+    """Signature, arguments, result and errors, though no Python function is in the way."""
+    call = getattr(PrioritizedReplay, name)
+    assert list(inspect.signature(call).parameters) == parameters
+    assert all(word in call.__doc__ for word in words)
+
+
+@pytest.mark.parametrize("name", ["end_episode", "column", "stats"])
+def test_other_calls_have_help(name: str) -> None:
+    """Each says what it returns."""
+    assert "Returns" in getattr(PrioritizedReplay, name).__doc__
+
+
+def test_class_help_names_what_a_user_needs() -> None:
+    """Streams, priorities, the end of an episode, and what an update returns."""
+    text = str(PrioritizedReplay.__doc__)
+    assert all(word in text for word in ("stream", "priority", "end_episode", "stale ids"))
+
+
+def test_buffers_and_batches_print_what_they_hold() -> None:
+    """Their sizes and columns."""
+    columns = {"obs": ((2, 3), "float32"), "done": ((), "bool")}
+    r = PrioritizedReplay(10, columns)
+    r.add(obs=np.zeros((4, 2, 3), np.float32), done=np.zeros(4, bool))
+    assert repr(r) == "PrioritizedReplay(capacity=10, rows=4, columns=['obs', 'done'])"
+    assert repr(UniformReplay(5, columns)).startswith("UniformReplay(capacity=5, rows=0, ")
+    tail = "discount (64,) float32, weight (64,) float32)"
+    assert repr(r.sample(64)) == f"Batch(64 rows: obs (64, 2, 3) float32, done (64,) bool, {tail}"
+    assert repr(r.sample(1)).startswith("Batch(1 row: obs (1, 2, 3) float32, ")
+    assert "not constructed" in repr(PrioritizedReplay.__new__(PrioritizedReplay))

@@ -81,10 +81,10 @@ if TYPE_CHECKING:
 
             Args:
                 stream: The sequence that a row belongs to, an environment for instance: one number
-                    or integers [rows], as an array or a list. Rows of a stream are in time order. It matters for n_step > 1
-                    and share_next_obs only: there a row whose `obs` differs from the stream's last
-                    `next_obs` cuts the stream, so a batch of several environments needs
-                    `stream=np.arange(environments)`.
+                    or integers [rows], as an array or a list. Rows of a stream are in time order.
+                    It matters for n_step > 1 and share_next_obs only: there a row whose `obs`
+                    differs from the stream's last `next_obs` cuts the stream, so a batch of several
+                    environments needs `stream=np.arange(environments)`.
                 priority: Raw priorities >= 0, one number or float [rows]; a row without one enters
                     at the largest priority in the buffer, 1 if it is empty.
                 **columns: A value for every column, [*shape] or [rows, *shape].

@@ -32,6 +32,13 @@ class PrioritizedReplay(NativeReplay):
     A row's priority is (|TD error| + eps)^alpha. Rows live in a ring of `capacity`; a K-ary sum
     tree finds the row of a draw in O(log_K capacity). Any number of threads may make any call.
 
+    `add(**columns, stream=0, priority=None)` takes one row or a batch and returns ids; `stream`
+    tells sequences apart, one number or one a row (`np.arange(environments)` for a batched
+    environment), and `priority` gives raw priorities in place of the largest present.
+    `end_episode(stream)` ends a sequence that stops without a flag. `sample(batch_size, beta)`
+    returns a `Batch`. `update_priorities(batch.ids, td_error)` returns the number of stale ids,
+    which were overwritten meanwhile and are dropped.
+
     Args:
         capacity: Rows, 1 to 2^32 - 1.
         columns: Column name to (shape, dtype) of one row. `n_step` and `share_next_obs` go by the
@@ -87,6 +94,13 @@ class PrioritizedReplay(NativeReplay):
         }
         super().__init__(**settings, clip_bad=on_bad == "clip")
         self._settings = {**settings, "on_bad": on_bad}
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if not hasattr(self, "_settings"):
+            return f"<{name}, not constructed>"
+        columns = [column for column, *_ in self._settings["columns"]]
+        return f"{name}(capacity={self.capacity}, rows={len(self)}, columns={columns})"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the whole state to `path`, at once or not at all, without a copy in memory.

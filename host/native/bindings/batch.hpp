@@ -99,6 +99,18 @@ class Batch {
     for (size_t i = 0; i < layout_->named(); ++i) names.push_back(layout_->parts[i].name);
     return names;
   }
+  // Rows, and name, shape and dtype of each column.
+  std::string text() const {
+    std::string s = "Batch(" + std::to_string(rows()) + (rows() == 1 ? " row: " : " rows: ");
+    for (size_t i = 0; i < layout_->named(); ++i) {
+      const BatchLayout::Part& p = layout_->parts[i];
+      nb::object descr = nb::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(p.type)));
+      s += (i ? ", " : "") + p.name + " " +
+           shape_text(p.dims.data(), static_cast<int>(p.dims.size())) + " " +
+           text_of(nb::object(descr.attr("name")).ptr());
+    }
+    return s + ")";
+  }
   bool contains(PyObject* key) const { return layout_->find(key) < layout_->parts.size(); }
   nb::object get(PyObject* key) {
     const size_t i = layout_->find(key);

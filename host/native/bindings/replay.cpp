@@ -13,6 +13,7 @@
 #include "bound_replay.hpp"
 #include "call.hpp"
 #include "columns.hpp"
+#include "replay_docs.hpp"
 
 namespace {
 
@@ -89,8 +90,7 @@ void read_extras(PyObject* stream, PyObject* priority, size_t n, bool batch, cop
                          text_of(nb::str(stream).ptr()));
     }
   } else if (stream) {
-    keep.stream = numbers(stream, NPY_INT64, "stream", n,
-                          batch ? Count::one_or_rows : Count::one);
+    keep.stream = numbers(stream, NPY_INT64, "stream", n, batch ? Count::one_or_rows : Count::one);
     auto* a = reinterpret_cast<PyArrayObject*>(keep.stream.ptr());
     const auto* data = static_cast<const int64_t*>(PyArray_DATA(a));
     if (PyArray_NDIM(a) == 0) {
@@ -225,9 +225,10 @@ PyCFunction c_function(F* f) {
 }
 
 PyMethodDef kMethods[] = {
-    {"add", c_function(add), METH_FASTCALL | METH_KEYWORDS, nullptr},
-    {"sample", c_function(sample), METH_FASTCALL | METH_KEYWORDS, nullptr},
-    {"update_priorities", c_function(update_priorities), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"add", c_function(add), METH_FASTCALL | METH_KEYWORDS, replay_docs::kAdd},
+    {"sample", c_function(sample), METH_FASTCALL | METH_KEYWORDS, replay_docs::kSample},
+    {"update_priorities", c_function(update_priorities), METH_FASTCALL | METH_KEYWORDS,
+     replay_docs::kUpdate},
     {}};
 PyType_Slot kSlots[] = {{Py_tp_methods, kMethods}, {}};
 
@@ -310,23 +311,28 @@ nb::dict stats(const BoundReplay& r) {
 }
 
 void bind_batch(nb::module_& m) {
-  nb::class_<Batch>(m, "Batch")
+  nb::class_<Batch>(m, "Batch", replay_docs::kBatch)
       .def("__getitem__", [](Batch& b, nb::handle key) { return b.get(key.ptr()); })
       .def("__contains__", [](const Batch& b, nb::handle key) { return b.contains(key.ptr()); })
       .def("__len__", &Batch::rows)
+      .def("__repr__", &Batch::text)
       .def("__iter__", [](const Batch& b) { return nb::iter(nb::cast(b.keys())); })
-      .def("keys", &Batch::keys)
-      .def("items",
-           [](Batch& b) {
-             nb::list items;
-             for (const std::string& name : b.keys()) {
-               nb::str key(name.c_str());
-               items.append(nb::make_tuple(key, b.get(key.ptr())));
-             }
-             return items;
-           })
-      .def_prop_ro("ids", &Batch::ids)
-      .def_prop_ro("weights", &Batch::weights);
+      .def("keys", &Batch::keys, "Names of the columns, `discount` and `weight` included.")
+      .def(
+          "items",
+          [](Batch& b) {
+            nb::list items;
+            for (const std::string& name : b.keys()) {
+              nb::str key(name.c_str());
+              items.append(nb::make_tuple(key, b.get(key.ptr())));
+            }
+            return items;
+          },
+          "Names and arrays.")
+      .def_prop_ro("ids", &Batch::ids,
+                   "uint64 [rows], insertion counter of each row, for `update_priorities`.")
+      .def_prop_ro("weights", &Batch::weights,
+                   "float32 [rows], importance weights (N P)^-beta over the batch's largest.");
 }
 
 }  // namespace
@@ -361,16 +367,17 @@ void bind_replay(nb::module_& m) {
             }
             return nb::steal(ids_array(ids));
           },
-          nb::arg("stream") = 0)
-      .def("column", &column_view, nb::arg("name"))
+          nb::arg("stream") = 0, replay_docs::kEndEpisode)
+      .def("column", &column_view, nb::arg("name"), replay_docs::kColumn)
       .def("_leaves", &leaves_view)
-      .def("stats", &stats)
+      .def("stats", &stats, replay_docs::kStats)
       .def("__len__", &BoundReplay::size)
       .def("__bool__", [](const BoundReplay&) { return true; })
-      .def_prop_ro("capacity", &BoundReplay::capacity)
-      .def_prop_ro("nbytes", &BoundReplay::nbytes)
-      .def_prop_ro("total_priority", &BoundReplay::total_priority)
-      .def_prop_ro("next_id", &BoundReplay::reserved)
+      .def_prop_ro("capacity", &BoundReplay::capacity, "Rows of the ring.")
+      .def_prop_ro("nbytes", &BoundReplay::nbytes, "Bytes of rows and tree.")
+      .def_prop_ro("total_priority", &BoundReplay::total_priority, "Sum of the priorities.")
+      .def_prop_ro("next_id", &BoundReplay::reserved,
+                   "Id of the next row; ids count insertions and are never used twice.")
       .def("_save", &BoundReplay::save, nb::call_guard<nb::gil_scoped_release>())
       .def("_load", &BoundReplay::load, nb::call_guard<nb::gil_scoped_release>())
       .def_static("_read_meta", &BoundReplay::read_meta);
