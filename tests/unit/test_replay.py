@@ -521,6 +521,8 @@ def test_batch_is_a_mapping_of_columns() -> None:
     assert len(batch) == 3
     assert "obs" in batch
     assert "ids" not in batch
+    assert "weights" in batch
+    assert batch["weights"] is batch["weight"]
     np.testing.assert_array_equal(batch["discount"], np.float32([0.9] * 3))
     with pytest.raises(SchemaError, match="reward"):
         batch["rewards"]
@@ -720,3 +722,12 @@ def test_buffers_and_batches_print_what_they_hold() -> None:
     assert repr(r.sample(64)) == f"Batch(64 rows: obs (64, 2, 3) float32, done (64,) bool, {tail}"
     assert repr(r.sample(1)).startswith("Batch(1 row: obs (1, 2, 3) float32, ")
     assert "not constructed" in repr(PrioritizedReplay.__new__(PrioritizedReplay))
+
+
+def test_a_column_named_weights_is_not_hidden() -> None:
+    """`weights` means the importance weights only where the schema has no such column."""
+    r = PrioritizedReplay(4, {"weights": ((), "int64")})
+    r.add(weights=7)
+    batch = r.sample(2)
+    assert batch["weights"].tolist() == [7, 7]
+    assert batch["weight"].tolist() == [1, 1]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
         Beside the schema's columns it holds `discount`, float32 [rows], gamma^k for a row that sums
         k rewards (also at terminations: a loss multiplies it by 1 - terminated), and `weight`, the
-        same array as `weights`. Arrays are views of the batch's own memory, which a call of
-        `sample(out=batch)` overwrites. `len` is the number of rows.
+        same array as `weights`, under which name it is found too. Arrays are views of the batch's
+        own memory, which a call of `sample(out=batch)` overwrites. `len` is the number of rows.
         """
 
         ids: NDArray[np.uint64]
@@ -153,7 +153,8 @@ if TYPE_CHECKING:
             Keys: `rows` that can be drawn, `capacity`, rows `inserted` so far, rows `sampled`,
             priorities `updated`, `stale_updates` that were dropped, rows `redrawn` because an
             inserter overtook a sampler, bad priorities `clipped`, rows `pending` until they are
-            complete, `cuts` of streams at a row that did not continue the one before, `streams`, `total_priority`, `max_priority`, `nbytes`.
+            complete, `cuts` of streams at a row that did not continue the one before, `streams`,
+            `total_priority`, `max_priority`, `nbytes`.
             """
 
         def _leaves(self) -> NDArray[np.float32]: ...

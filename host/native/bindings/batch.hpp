@@ -44,6 +44,10 @@ struct BatchLayout {
     for (size_t i = 0; i < named() && PyUnicode_Check(key); ++i) {
       if (PyUnicode_Compare(key, parts[i].key.ptr()) == 0) return i;
     }
+    // The attribute's name, for who expects it among the columns.
+    if (PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(key, "weights") == 0) {
+      return weight();
+    }
     return parts.size();
   }
 

@@ -115,8 +115,8 @@ inline constexpr char kBatch[] =
 
 Beside the schema's columns it holds `discount`, float32 [rows], gamma^k for a row that sums k
 rewards (also at terminations: a loss multiplies it by 1 - terminated), and `weight`, the same
-array as `weights`. Arrays are views of the batch's own memory, which a call of
-`sample(out=batch)` overwrites. `len` is the number of rows.
+array as `weights`, under which name it is found too. Arrays are views of the batch's own memory,
+which a call of `sample(out=batch)` overwrites. `len` is the number of rows.
 )";
 
 }  // namespace replay_docs
