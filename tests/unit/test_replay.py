@@ -731,3 +731,10 @@ def test_a_column_named_weights_is_not_hidden() -> None:
     batch = r.sample(2)
     assert batch["weights"].tolist() == [7, 7]
     assert batch["weight"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("capacity", [0, 2**32, 2**64, 2**70])
+def test_the_largest_capacity_is_told(capacity: int) -> None:
+    """The true limit, whichever layer finds out."""
+    with pytest.raises(ConfigError, match=r"1 to 2\^32 - 1"):
+        replay(capacity)

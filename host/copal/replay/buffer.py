@@ -23,6 +23,8 @@ Columns = Mapping[str, tuple[tuple[int, ...], DTypeLike]]
 
 _MOST_DIMENSIONS = 31
 """With the axis of rows as many as every version of NumPy has."""
+_BITS = {"capacity": 32, "seed": 64}
+"""Bits of the integer settings that are not of 31."""
 _RESERVED = ("stream", "priority", "discount", "weight")
 
 
@@ -198,9 +200,9 @@ def _integer(field: str, value: Any, least: int) -> int:
         number = operator.index(value)
     except TypeError as e:
         raise ConfigError(field, "an integer", repr(value)) from e
-    most = 2**64 - 1 if field in ("capacity", "seed") else 2**31
-    if not least <= number <= most:
-        raise ConfigError(field, f"an integer from {least} to {most}", str(number))
+    bits = _BITS.get(field, 31)
+    if not least <= number < 2**bits:
+        raise ConfigError(field, f"an integer from {least} to 2^{bits} - 1", str(number))
     return number
 
 
