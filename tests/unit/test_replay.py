@@ -738,3 +738,18 @@ def test_the_largest_capacity_is_told(capacity: int) -> None:
     """The true limit, whichever layer finds out."""
     with pytest.raises(ConfigError, match=r"1 to 2\^32 - 1"):
         replay(capacity)
+
+
+def test_a_tensor_that_requires_grad_is_refused_with_a_hint() -> None:
+    """In a column as in an update: `.detach()` is what is missing."""
+    torch = pytest.importorskip("torch")
+    r = replay()
+    ids = r.add(**rows(2))
+    grad = torch.ones(3, requires_grad=True)
+    with pytest.raises(SchemaError) as caught:
+        r.add(**{**GOOD, "obs": grad})
+    assert ".detach()" in caught.value.hint
+    with pytest.raises(SchemaError) as caught:
+        r.update_priorities(ids, grad[:2])
+    assert ".detach()" in caught.value.hint
+    assert r.update_priorities(ids, grad[:2].detach()) == 0

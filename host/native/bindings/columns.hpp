@@ -50,6 +50,12 @@ inline std::string dtype_text(PyArrayObject* a) {
   return text_of(name.ptr());
 }
 
+// What to do about an object that would not become an array.
+inline std::string hint_for(const std::string& message, const std::string& other) {
+  if (message.find("requires grad") != std::string::npos) return "pass the tensor's `.detach()`";
+  return other;
+}
+
 // One column of a call: where its rows are, and what keeps them alive.
 struct ColumnValue {
   const std::byte* data = nullptr;
@@ -139,8 +145,9 @@ class ColumnReader {
     PyObject* made = PyArray_FromAny(o, nullptr, 0, 0, NPY_ARRAY_CARRAY_RO, nullptr);
     if (!made) {
       nb::python_error e;
-      fail(copal::dtype_name(dtype_), message_of(e),
-           "pass numbers, lists of equal length or arrays");
+      const std::string message = message_of(e);
+      fail(copal::dtype_name(dtype_), message,
+           hint_for(message, "pass numbers, lists of equal length or arrays"));
     }
     nb::object array = nb::steal(made);
     auto* a = reinterpret_cast<PyArrayObject*>(made);
@@ -196,7 +203,8 @@ inline nb::object numbers(PyObject* o, int type, const char* field, size_t n, Co
   PyObject* made = PyArray_FromAny(o, nullptr, 0, 0, 0, nullptr);
   if (!made) {
     nb::python_error e;
-    throw copal::Error("SchemaError", field, "numbers", message_of(e));
+    const std::string message = message_of(e);
+    throw copal::Error("SchemaError", field, "numbers", message, hint_for(message, ""));
   }
   nb::object any = nb::steal(made);
   auto* a = reinterpret_cast<PyArrayObject*>(made);
