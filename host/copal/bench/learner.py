@@ -23,6 +23,9 @@ from copal.program.reference import adam_step, run
 OBSERVATIONS = 8
 ACTIONS = 4
 _BLOCK_S = 0.01
+# Threads of PyTorch and of NumPy's library spin for a while after their work, on a core that the
+# next implementation needs.
+_IDLE_S = 0.3
 
 Row = dict[str, Any]
 Call = Callable[[], object]
@@ -100,7 +103,7 @@ def rows(
                 reason = str(error).strip().splitlines() or [type(error).__name__]
                 absent.append({"name": "torch-compile", "absent": reason[0][:200]})
         calls["numpy"] = _numpy_updater(built, batch)
-        measured = interleaved(calls, rounds)
+        measured = interleaved(calls, rounds, pause_s=_IDLE_S if threads > 1 else 0.0)
     products = [_product_us(op, batch_size, rounds) for op in _dense_ops(built.update)]
     measured["gemm-bound"] = [sum(us) / threads for us in zip(*products, strict=True)]
     flops = cpu.native.flops
@@ -142,8 +145,16 @@ def _act(policy: Any, store: Any, obs: Any) -> Call:
     return lambda: policy.act_into(store, obs, actions)
 
 
-def interleaved(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
-    """Microseconds a call, `rounds` figures for each, measured in turn so that noise is shared."""
+def interleaved(
+    calls: dict[str, Call], rounds: int, pause_s: float = 0.0
+) -> dict[str, list[float]]:
+    """Microseconds a call, `rounds` figures for each, measured in turn so that noise is shared.
+
+    Args:
+        calls: What to time, by name.
+        rounds: Figures of each.
+        pause_s: Seconds between two figures.
+    """
     repeats = {}
     for name, call in calls.items():
         call()
@@ -153,6 +164,8 @@ def interleaved(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
+            time.sleep(pause_s)
+            call()
             started = time.perf_counter()
             for _ in range(repeats[name]):
                 call()
