@@ -22,7 +22,7 @@ from copal.program.reference import adam_step, run
 
 OBSERVATIONS = 8
 ACTIONS = 4
-_BLOCK_S = 0.01
+_BLOCK_S = 0.03
 # Threads of PyTorch and of NumPy's library spin for a while after their work, on a core that the
 # next implementation needs.
 _IDLE_S = 0.3
@@ -165,7 +165,8 @@ def interleaved(
     for _ in range(rounds):
         for name, call in calls.items():
             time.sleep(pause_s)
-            call()
+            for _ in range(repeats[name]):  # until the scheduler has spread the threads
+                call()
             started = time.perf_counter()
             for _ in range(repeats[name]):
                 call()
