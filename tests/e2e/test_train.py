@@ -548,7 +548,8 @@ def test_run_folder_holds_everything(tmp_path: Path) -> None:
     }
     records = [json.loads(x) for x in (result.out / "metrics.jsonl").read_text().splitlines()]
     assert {r["kind"] for r in records} == {"train", "eval", "final"}
-    result.save(tmp_path / "elsewhere")
+    assert result.save(tmp_path / "elsewhere") == tmp_path / "elsewhere"
+    assert result.save() == result.out / "policy"
     obs = np.zeros(4, np.float32)
     assert copal.load_policy(tmp_path / "elsewhere").act(obs) == result.policy(obs)
 

@@ -45,9 +45,18 @@ class TrainResult:
         """Greedy action for one observation, or int64 [n] for several."""
         return self.best.act(obs)
 
-    def save(self, path: Path | str) -> None:
-        """Writes the best policy into the folder `path`; `copal.load_policy` reads it."""
-        self.best.save(path)
+    def save(self, path: Path | str | None = None) -> Path:
+        """Writes the best policy into a folder, which `copal.load_policy` reads.
+
+        Args:
+            path: The folder; None: `policy` in the run folder.
+
+        Returns:
+            The folder.
+        """
+        folder = self.out / "policy" if path is None else Path(path)
+        self.best.save(folder)
+        return folder
 
     def summary(self) -> str:
         """The result in a few lines."""
