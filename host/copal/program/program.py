@@ -74,6 +74,14 @@ OPS: Mapping[str, OpSpec] = {
     "row_sum": OpSpec(1, (), "sum of the row, width 1"),
     "concat": OpSpec(-1, (), "inputs side by side"),
     "slice": OpSpec(1, ("start", "stop"), "x[:, start:stop]"),
+    "opaque": OpSpec(-1, ("name",), "an ATen operation that only the `torch` backend has"),
+}
+
+#: Where an input comes from.
+SOURCES: Mapping[str, str] = {
+    "batch": "the column of this name",
+    "normal": "standard normal numbers that the learner makes (`copal.program.noise`), unless the "
+    "batch has a column of this name",
 }
 
 #: Operations whose result is a part of the flat gradient and not a row buffer.
@@ -90,6 +98,8 @@ class Buffer:
     """Columns; scalars have width 1."""
     dtype: str = "float32"
     """`float32`, or `int32` for indices."""
+    source: str = "batch"
+    """Of an input, a key of `SOURCES`."""
 
 
 @dataclass(frozen=True)
@@ -240,6 +250,9 @@ def parse(field: str, text: str) -> Any:
 def _check(program: Program) -> None:
     sizes = {n.name: n.size for n in program.networks}
     known = {b.name: b.width for b in program.inputs}
+    for b in program.inputs:
+        if b.source not in SOURCES:
+            raise ProgramError(b.name, f"a source of {tuple(SOURCES)}", f"`{b.source}`")
     for i, op in enumerate(program.ops):
         where = f"ops[{i}] {op.kind}"
         spec = OPS.get(op.kind)

@@ -73,11 +73,22 @@ class Update:
     """May be empty."""
     policy: Program
     """Forward pass that acts: input `obs`, outputs `q` and `action` for DQN."""
+    seed: int = 0
+    """Key of the noise that learners make, below 2^64."""
 
     def networks(self) -> dict[str, int]:
         """Name to size of every parameter vector, in order of first use."""
         programs = [p.program for p in self.phases] + [self.policy]
         return {n.name: n.size for program in programs for n in program.networks}
+
+    def noises(self) -> tuple[str, ...]:
+        """Names of the phases' inputs made by the learner, in order of first use.
+
+        The position of a name is its `stream` in `copal.program.noise`; the same name in two phases
+        stands for the same numbers.
+        """
+        inputs = (b for p in self.phases for b in p.program.inputs if b.source == "normal")
+        return tuple(dict.fromkeys(b.name for b in inputs))
 
     def trained(self) -> tuple[str, ...]:
         """Names of the networks that have an optimiser state, in order of first use."""
@@ -117,6 +128,7 @@ class Update:
                 ),
                 targets=tuple(Target(**t) for t in data["targets"]),
                 policy=Program.from_dict(data["policy"]),
+                seed=int(data.get("seed", 0)),
             )
         except (KeyError, TypeError) as e:
             raise ProgramError("update", "an Update as `to_json` writes it", repr(e)) from e
