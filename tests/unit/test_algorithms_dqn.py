@@ -221,7 +221,10 @@ def test_observation_space_that_does_not_fit(space: Any, word: str) -> None:
         ("target_tau", 0.0),
         ("target_tau", 1.1),
         ("target_update_interval", 0),
-        ("max_grad_norm", 0.0),
+        ("max_grad_norm", -1.0),
+        ("reward_scale", 0.0),
+        ("normalize_observations", 1),
+        ("double", "yes"),
     ],
 )
 def test_setting_out_of_range(field: str, value: Any) -> None:

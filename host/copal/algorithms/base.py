@@ -1,24 +1,117 @@
 # SPDX-License-Identifier: MIT
-"""What an algorithm delivers, and the checks that its builders share."""
+"""What an algorithm delivers, and the settings that all of them share."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from copal.algorithms.spaces import discrete_actions, observation_width
 from copal.errors import ConfigError
 from copal.program import Update
 
 if TYPE_CHECKING:
     from torch import nn
 
+__all__ = [
+    "Algorithm",
+    "Built",
+    "Columns",
+    "CommonConfig",
+    "Exploration",
+    "Source",
+    "discrete_actions",
+    "observation_width",
+]
+
 #: Column name to (shape without the row axis, dtype), as a replay buffer takes it.
 Columns = Mapping[str, tuple[tuple[int, ...], str]]
+
+#: How actors explore: "epsilon" takes random discrete actions now and then; "gaussian" adds normal
+#: noise to the policy's output `action`; "policy" takes the output `sample` of a policy that reads
+#: standard normal numbers from its input `noise`.
+Exploration = Literal["epsilon", "gaussian", "policy"]
+
+
+@dataclass(frozen=True)
+class CommonConfig:
+    """Settings that every algorithm has.
+
+    Raises:
+        ConfigError: A value is out of range.
+    """
+
+    hidden: tuple[int, ...] = (256, 256)
+    """Sizes of the hidden layers of every network."""
+    learning_rate: float = 3e-4
+    """Step size of Adam."""
+    adam_eps: float = 1e-8
+    """Added to the denominator of Adam's step."""
+    loss: Literal["huber", "squared"] = "squared"
+    """Loss of a TD error: linear beyond 1, or half its square."""
+    target_tau: float = 0.005
+    """Averaging rate of the target networks; 1 copies."""
+    target_update_interval: int = 1
+    """Updates between two steps of the target networks."""
+    max_grad_norm: float | None = None
+    """Clip each gradient to this Euclidean norm; None or 0: no clipping."""
+    reward_scale: float = 1.0
+    """Factor of every reward in the loss."""
+    normalize_observations: bool = False
+    """Subtract a mean and divide by a deviation, both fixed before the run."""
+
+    def __post_init__(self) -> None:
+        for name, (expected, fits) in self.checks().items():
+            value = getattr(self, name)
+            try:
+                fine = bool(fits(value))
+            except TypeError:
+                fine = False
+            if not fine:
+                raise ConfigError(name, expected, str(value))
+
+    def checks(self) -> dict[str, tuple[str, Callable[[Any], bool]]]:
+        """Setting to what it has to be, in words and as a function of its value."""
+        return {
+            "hidden": ("sizes above 0", lambda v: all(n > 0 for n in v)),
+            "learning_rate": POSITIVE,
+            "adam_eps": POSITIVE,
+            "loss": ("huber or squared", lambda v: v in ("huber", "squared")),
+            "target_tau": ("a number in (0, 1]", lambda v: 0 < v <= 1),
+            "target_update_interval": COUNT,
+            "max_grad_norm": (
+                "a number above 0, or 0 or None for no clipping",
+                lambda v: v is None or 0 <= v < math.inf,
+            ),
+            "reward_scale": POSITIVE,
+            "normalize_observations": FLAG,
+        }
+
+    @classmethod
+    def names(cls) -> frozenset[str]:
+        """Names of the settings."""
+        return frozenset(f.name for f in fields(cls))
+
+
+#: Checks that several settings share, in words and as a function of the value.
+POSITIVE: tuple[str, Callable[[Any], bool]] = (
+    "a finite number above 0",
+    lambda v: 0 < v < math.inf,
+)
+NOT_NEGATIVE: tuple[str, Callable[[Any], bool]] = (
+    "a finite number of at least 0",
+    lambda v: 0 <= v < math.inf,
+)
+COUNT: tuple[str, Callable[[Any], bool]] = (
+    "an integer above 0",
+    lambda v: v == int(v) and v > 0,
+)
+FLAG: tuple[str, Callable[[Any], bool]] = ("True or False", lambda v: isinstance(v, bool))
 
 
 @dataclass(frozen=True)
@@ -43,10 +136,12 @@ class Built:
     """What the replay buffer has to hold."""
     source: Source
     """The code it was captured from."""
+    exploration: Exploration = "epsilon"
+    """How actors explore."""
 
 
 class Algorithm(Protocol):
-    """One file of `copal.algorithms`."""
+    """One file of `copal.algorithms`, or an object of the user's own."""
 
     @property
     def name(self) -> str:
@@ -54,7 +149,11 @@ class Algorithm(Protocol):
 
     @property
     def config(self) -> type:
-        """Frozen dataclass of its settings."""
+        """Frozen dataclass of its settings; those with a name of TrainConfig are taken from it."""
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """TrainConfig field to the value that it has with this algorithm unless it is set."""
 
     def build(
         self, observation_space: Any, action_space: Any, config: Any = None, seed: int = 0
@@ -65,62 +164,8 @@ class Algorithm(Protocol):
             observation_space: Gymnasium space of one observation.
             action_space: Gymnasium space of one action.
             config: Settings, an instance of `config`; None: the defaults.
-            seed: Of the initial parameters.
+            seed: Of the initial parameters and of the noise that learners make.
 
         Raises:
             ConfigError: A space does not fit the algorithm.
         """
-
-
-def observation_width(space: Any) -> int:
-    """Numbers of one flattened observation.
-
-    Args:
-        space: A Gymnasium space.
-
-    Raises:
-        ConfigError: It is not a Box of floats.
-    """
-    shape, dtype = getattr(space, "shape", None), getattr(space, "dtype", None)
-    if type(space).__name__ != "Box" or shape is None:
-        raise ConfigError(
-            "observation_space",
-            "a Box of floats",
-            str(space),
-            "wrap the environment in gymnasium.wrappers.FlattenObservation",
-        )
-    if dtype == np.uint8 and len(shape) >= 2:
-        raise ConfigError(
-            "observation_space",
-            "a Box of floats, of any shape",
-            f"images, uint8 {shape}",
-            "networks here are made of dense layers: pass features or a scaled float observation",
-        )
-    width: int = math.prod(shape)
-    if width < 1:
-        raise ConfigError("observation_space", "at least one number", str(space))
-    return width
-
-
-def discrete_actions(space: Any, algorithm: str) -> int:
-    """Number of actions of a Discrete space that starts at 0.
-
-    Args:
-        space: A Gymnasium space.
-        algorithm: Name for the error message.
-
-    Raises:
-        ConfigError: The actions are not discrete.
-    """
-    if type(space).__name__ == "Discrete" and int(space.start) == 0:
-        return int(space.n)
-    if type(space).__name__ == "Box":
-        hint = (
-            "algorithms for continuous actions are DDPG, TD3 and SAC, which are not part of this "
-            "version: choose an environment with discrete actions"
-        )
-    else:
-        hint = "wrap the environment so that its actions are Discrete(n), counted from 0"
-    raise ConfigError(
-        "action_space", f"discrete actions, which {algorithm} needs", str(space), hint
-    )

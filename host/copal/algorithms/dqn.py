@@ -15,56 +15,33 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
-from copal.algorithms.base import Built, Columns, Source, discrete_actions, observation_width
-from copal.algorithms.networks import flatten_module, mlp
-from copal.errors import ConfigError
-from copal.program import Adam, Buffer, Phase, Target, Update
-from copal.program.capture import capture, capture_policy
+from copal.algorithms.assemble import Acting, Step, assemble, td_loss, transitions
+from copal.algorithms.base import FLAG, Built, CommonConfig
+from copal.algorithms.networks import mlp
+from copal.algorithms.spaces import discrete_actions, observation_width
 
 
 @dataclass(frozen=True)
-class DqnConfig:
+class DqnConfig(CommonConfig):
     """Settings of DQN.
 
     Raises:
         ConfigError: A value is out of range.
     """
 
-    hidden: tuple[int, ...] = (256, 256)
-    """Sizes of the hidden layers."""
     learning_rate: float = 5e-4
     """Step size of Adam."""
-    adam_eps: float = 1e-8
-    """Added to the denominator of Adam's step."""
     loss: Literal["huber", "squared"] = "huber"
     """Loss of a TD error: linear beyond 1, or half its square."""
+    max_grad_norm: float | None = 10.0
+    """Clip the gradient to this Euclidean norm; None or 0: no clipping."""
     double: bool = False
     """Choose the next action with the online network, value it with the target network."""
-    target_tau: float = 0.005
-    """Averaging rate of the target network; 1 copies."""
-    target_update_interval: int = 1
-    """Updates between two steps of the target network."""
-    max_grad_norm: float | None = 10.0
-    """Clip the gradient to this Euclidean norm; None: no clipping."""
 
-    def __post_init__(self) -> None:
-        checks = {
-            "hidden": ("sizes above 0", all(n > 0 for n in self.hidden)),
-            "learning_rate": ("a number above 0", self.learning_rate > 0),
-            "adam_eps": ("a number above 0", self.adam_eps > 0),
-            "loss": ("huber or squared", self.loss in ("huber", "squared")),
-            "target_tau": ("a number in (0, 1]", 0 < self.target_tau <= 1),
-            "target_update_interval": ("an integer above 0", self.target_update_interval > 0),
-            "max_grad_norm": (
-                "a number above 0 or None",
-                self.max_grad_norm is None or self.max_grad_norm > 0,
-            ),
-        }
-        for name, (expected, fine) in checks.items():
-            if not fine:
-                raise ConfigError(name, expected, str(getattr(self, name)))
+    def checks(self) -> dict[str, Any]:
+        """See `CommonConfig.checks`."""
+        return {**super().checks(), "double": FLAG}
 
 
 def dqn_loss(config: DqnConfig) -> Any:
@@ -80,12 +57,7 @@ def dqn_loss(config: DqnConfig) -> Any:
             else:
                 next_value = next_values.amax(1)
             y = batch.reward + batch.discount * (1 - batch.terminated) * next_value
-        td_error = q - y
-        if config.loss == "huber":
-            row_loss = nn.functional.huber_loss(q, y, reduction="none")
-        else:
-            row_loss = 0.5 * td_error**2
-        return batch.weight * row_loss, td_error, {"q": q}
+        return batch.weight * td_loss(config.loss, q, y), q - y, {"q": q}
 
     return loss
 
@@ -111,46 +83,15 @@ def build(
         ConfigError: A space does not fit.
     """
     config = config or DqnConfig()
-    name = "double-dqn" if config.double else "dqn"
     actions = discrete_actions(action_space, "DQN")
     width = observation_width(observation_space)
     q = mlp((width, *config.hidden, actions), seed)
-    networks = {"q": q, "q_target": q}
-    loss = dqn_loss(config)
-    program = capture(loss, networks, _inputs(width), gradient="q", name=name)
-    policy = capture_policy(
-        greedy, {"q": q}, [Buffer("obs", width)], ("q", "action"), name=f"{name}-policy"
+    return assemble(
+        "double-dqn" if config.double else "dqn",
+        config,
+        networks={"q": q, "q_target": q},
+        steps=[Step("q", dqn_loss(config))],
+        acting=Acting(greedy, ("q",), ("q", "action")),
+        columns=transitions(width, ((), "int64")),
+        seed=seed,
     )
-    optimiser = Adam(learning_rate=config.learning_rate, eps=config.adam_eps)
-    update = Update(
-        name=name,
-        phases=(Phase(program, optimiser, config.max_grad_norm),),
-        targets=(Target("q", "q_target", config.target_tau, config.target_update_interval),),
-        policy=policy,
-    )
-    initial = flatten_module(q)
-    parameters = {"q": initial, "q_target": initial.copy()}
-    return Built(update, parameters, _columns(width), Source((loss,), networks))
-
-
-def _inputs(width: int) -> tuple[Buffer, ...]:
-    return (
-        Buffer("obs", width),
-        Buffer("action", 1, "int32"),
-        Buffer("reward", 1),
-        Buffer("next_obs", width),
-        Buffer("terminated", 1),
-        Buffer("discount", 1),
-        Buffer("weight", 1),
-    )
-
-
-def _columns(width: int) -> Columns:
-    return {
-        "obs": ((width,), "float32"),
-        "action": ((), "int64"),
-        "reward": ((), "float32"),
-        "next_obs": ((width,), "float32"),
-        "terminated": ((), "bool"),
-        "truncated": ((), "bool"),
-    }

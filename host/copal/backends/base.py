@@ -54,7 +54,8 @@ class Learner(Protocol):
 
         Args:
             batch: A column for every Program input, each with B rows: `obs`, `action`, `reward`,
-                `next_obs`, `terminated`, `discount`, `weight` for DQN.
+                `next_obs`, `terminated`, `discount`, `weight` for DQN. Inputs of source "normal"
+                may be left out: the learner makes their noise.
 
         Returns:
             TD error of each row, float32 [B].

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from copal.algorithms.base import Source
 from copal.backends.base import Learner, LearnerState, one_learner
 from copal.errors import BackendUnavailableError, LearnerFailedError, ProgramError
-from copal.program import Phase, Program, Update
+from copal.program import Buffer, Phase, Program, Update
+from copal.program.noise import with_noise
 
 
 class TorchBackend:
@@ -58,7 +59,7 @@ class TorchBackend:
 
         Raises:
             BackendUnavailableError: PyTorch is not installed.
-            ProgramError: There is no `source`, or two phases train one network.
+            ProgramError: There is no `source`.
             ConfigError: `learners` is not 1.
         """
         reason = self.unavailable()
@@ -72,8 +73,6 @@ class TorchBackend:
                 "None",
                 "pass `source=built.source`, or use `copal.backends.learner(backend, built, ...)`",
             )
-        if len(update.trained()) != len(update.phases):
-            raise ProgramError("phases", "one for each trained network", str(update.trained()))
         return TorchLearner(update, state, source)
 
 
@@ -91,23 +90,14 @@ class TorchLearner:
 
         self._update, self._source = update, source
         self._modules = {name: copy.deepcopy(m) for name, m in source.networks.items()}
-        self._optimisers = {}
-        for phase in update.phases:
-            settings = phase.optimiser
-            self._optimisers[str(phase.program.gradient)] = torch.optim.Adam(
-                self._modules[str(phase.program.gradient)].parameters(),
-                lr=settings.learning_rate,
-                betas=(settings.beta1, settings.beta2),
-                eps=settings.eps,
-                fused=True,
-            )
-        self._dtypes = {
-            b.name: torch.int64 if b.dtype == "int32" else torch.float32
-            for phase in update.phases
-            for b in phase.program.inputs
+        self._optimisers = {
+            name: torch.optim.Adam(self._modules[name].parameters(), fused=True)
+            for name in update.trained()
         }
+        self._inputs = {b.name: b for phase in update.phases for b in phase.program.inputs}
         self._updates = 0
         self.load_state(state)
+        self._backup = _Backup(self._tensors()) if len(update.phases) > 1 else None
 
     @property
     def updates(self) -> int:
@@ -115,22 +105,33 @@ class TorchLearner:
         return self._updates
 
     def step(self, batch: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """Runs one update; see `copal.backends.base.Learner`. A failed phase changes nothing."""
-        import torch
-
-        columns = {
-            name: torch.as_tensor(np.asarray(batch[name]), dtype=dtype)
-            for name, dtype in self._dtypes.items()
-        }
-        td_error = None
-        for phase, loss in zip(self._update.phases, self._source.losses, strict=True):
-            if (self._updates + 1) % phase.every == 0:
-                phase_td = self._step_phase(phase, loss, columns)
-                td_error = phase_td if td_error is None else td_error
+        """Runs one update; see `copal.backends.base.Learner`. A failed one changes nothing."""
+        batch = with_noise(self._update, batch, self._updates)
+        columns = {name: _column(buffer, batch) for name, buffer in self._inputs.items()}
+        if self._backup is not None:
+            self._backup.keep(self._tensors())
+        try:
+            td_errors = [
+                self._step_phase(phase, loss, columns)
+                for phase, loss in zip(self._update.phases, self._source.losses, strict=True)
+                if (self._updates + 1) % phase.every == 0
+            ]
+        except LearnerFailedError:
+            if self._backup is not None:
+                self._backup.restore(self._tensors())
+            raise
         self._updates += 1
         self._follow()
-        assert td_error is not None, "the first phase runs in every update"
-        return np.asarray(td_error.numpy(), np.float32)
+        return np.asarray(td_errors[0].numpy(), np.float32)
+
+    def _tensors(self) -> list[Any]:
+        """All that phases change."""
+        found = []
+        for name, optimiser in self._optimisers.items():
+            for p in self._modules[name].parameters():
+                slot = optimiser.state[p]
+                found += [p, slot["exp_avg"], slot["exp_avg_sq"], slot["step"]]
+        return found
 
     def _step_phase(self, phase: Phase, loss: Any, columns: Mapping[str, Any]) -> Any:
         import torch
@@ -141,7 +142,13 @@ class TorchLearner:
         parameters = list(self._modules[network].parameters())
         row_loss, td_error = loss(Networks(self._modules), Batch(columns))[:2]
         td_error = td_error.detach()
-        optimiser = self._optimisers[network]
+        settings, optimiser = phase.optimiser, self._optimisers[network]
+        for group in optimiser.param_groups:
+            group.update(
+                lr=settings.learning_rate,
+                betas=(settings.beta1, settings.beta2),
+                eps=settings.eps,
+            )
         optimiser.zero_grad()
         row_loss.mean().backward(inputs=parameters)
         limit = phase.max_grad_norm if phase.max_grad_norm is not None else float("inf")
@@ -201,6 +208,37 @@ class TorchLearner:
                 }
                 start = part.stop
         self._updates = state.updates
+
+
+class _Backup:
+    """Copies of tensors, in memory that is allocated once."""
+
+    def __init__(self, tensors: list[Any]) -> None:
+        self._copies = [t.detach().clone() for t in tensors]
+
+    def keep(self, tensors: list[Any]) -> None:
+        """Remembers the present values."""
+        _copy(self._copies, tensors)
+
+    def restore(self, tensors: list[Any]) -> None:
+        """Brings back the values that were kept last."""
+        _copy(tensors, self._copies)
+
+
+def _copy(to: list[Any], source: list[Any]) -> None:
+    import torch
+
+    with torch.no_grad():
+        torch._foreach_copy_(to, source)
+
+
+def _column(buffer: Buffer, batch: Mapping[str, NDArray[Any]]) -> Any:
+    """A batch column as the loss sees it: [B] of width 1, else [B, width]."""
+    import torch
+
+    dtype = torch.int64 if buffer.dtype == "int32" else torch.float32
+    column = torch.as_tensor(np.asarray(batch[buffer.name]), dtype=dtype)
+    return column.squeeze(1) if buffer.width == 1 and column.ndim == 2 else column
 
 
 def _part(vector: NDArray[np.float32], part: slice, parameter: Any) -> Any:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,6 +16,8 @@ Parameters = Mapping[str, torch.Tensor]
 class Networks:
     """A loss sees it as `nets`: `nets.q(x)` runs network `q`. Columns [B] are taken as [B, 1].
 
+    Keyword arguments reach the module as they are; it returns a tensor or a tuple of tensors.
+
     Args:
         modules: Network name to module; several names may share one.
         parameters: Network name to the parameters to run it with, by name; None: its own.
@@ -25,19 +28,16 @@ class Networks:
     ) -> None:
         self._modules, self._parameters = modules, parameters
 
-    def __getattr__(self, name: str) -> Callable[..., torch.Tensor]:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_") or name not in self._modules:
             raise AttributeError(f"no network `{name}`, only {', '.join(self._modules)}")
 
-        def call(*columns: torch.Tensor) -> torch.Tensor:
+        def call(*columns: torch.Tensor, **options: Any) -> Any:
             matrices = tuple(c.unsqueeze(1) if c.ndim == 1 else c for c in columns)
             module = self._modules[name]
             if self._parameters is None:
-                result = module(*matrices)
-            else:
-                result = functional_call(module, dict(self._parameters[name]), matrices)
-            assert isinstance(result, torch.Tensor)
-            return result
+                return module(*matrices, **options)
+            return functional_call(module, dict(self._parameters[name]), matrices, options)
 
         return call
 

@@ -13,8 +13,13 @@ executor, any learner with any share of the rows, and a resumed run make the sam
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+
+from copal.program.update import Update
 
 ROUNDS = 10
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
@@ -75,3 +80,24 @@ def normal(
     radius, angle = np.sqrt(-2 * np.log(u)), 2 * np.pi * v
     pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=2)
     return pairs.reshape(rows, groups * 4)[:, :width].astype(np.float32)
+
+
+def with_noise(update: Update, columns: Mapping[str, Any], number: int) -> Mapping[str, Any]:
+    """A batch with the noise that a learner makes for it.
+
+    Args:
+        update: What reads the batch.
+        columns: Column name to rows; noise that is among them stays as it is.
+        number: Number of the update, from 0.
+    """
+    missing = [name for name in update.noises() if name not in columns]
+    if not missing or not columns:
+        return columns
+    rows = len(next(iter(columns.values())))
+    widths = {b.name: b.width for phase in update.phases for b in phase.program.inputs}
+    streams = {name: stream for stream, name in enumerate(update.noises())}
+    made = {
+        name: normal(rows, widths[name], seed=update.seed, stream=streams[name], update=number)
+        for name in missing
+    }
+    return {**columns, **made}

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from copal.errors import LearnerFailedError, SchemaError
+from copal.program.noise import with_noise
 from copal.program.program import Buffer, Op, Program
 from copal.program.update import Adam, Phase, Update
 
@@ -208,6 +209,8 @@ def _column(buffer: Buffer, columns: Mapping[str, Array]) -> Array:
 class ReferenceLearner:
     """Whole updates in plain NumPy: row programs, mean, clipping, Adam, target networks.
 
+    A batch needs no columns for the inputs of source "normal": their noise is made here.
+
     Args:
         update: What to run.
         parameters: Network name to flat vector [size]; copied.
@@ -245,6 +248,7 @@ class ReferenceLearner:
         Returns:
             Gradient of the mean loss [size], TD errors [B], mean loss.
         """
+        columns = with_noise(self._update, columns, self.updates)
         result = self._run(self._update.phases[phase], columns)
         td_error = result.outputs["td_error"]
         assert result.gradient is not None
@@ -259,6 +263,7 @@ class ReferenceLearner:
         Raises:
             LearnerFailedError: An output or the gradient is not finite; nothing is changed.
         """
+        columns = with_noise(self._update, columns, self.updates)
         before = copy.deepcopy(self.__dict__)
         try:
             td_errors = [

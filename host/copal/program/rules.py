@@ -29,7 +29,8 @@ def rule(*kinds: str) -> Callable[[Rule], Rule]:
 
 def elementwise(call: Call, emit: Callable[..., str], *operands: Any) -> Rows:
     """Broadcasts `operands` to the result's shape and emits on their buffers."""
-    per_row = any(isinstance(v, Rows) and v.per_row for v in operands)
+    # A constant with a row axis spreads a parameter over the rows.
+    per_row = any(isinstance(v, Rows | Const) and call.has_rows(v) for v in operands)
     for value in operands:
         if isinstance(value, Summed | Transposed):
             call.rows(value)
