@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "program.hpp"
+#include "vector_math.hpp"
 
 namespace copal {
 
@@ -135,11 +136,11 @@ inline void run(OpKind kind, const Operand& x, const Operand& y, size_t nb, floa
     case OpKind::kSign:
       return map1([](float a) { return a > 0 ? 1.f : a < 0 ? -1.f : a; }, x, nb, out);
     case OpKind::kExp:
-      return map1([](float a) { return std::exp(a); }, x, nb, out);
+      return map1([](float a) { return vector_math::exp(a); }, x, nb, out);
     case OpKind::kLog:
-      return map1([](float a) { return std::log(a); }, x, nb, out);
+      return map1([](float a) { return vector_math::log(a); }, x, nb, out);
     case OpKind::kTanh:
-      return map1([](float a) { return std::tanh(a); }, x, nb, out);
+      return map1([](float a) { return vector_math::tanh(a); }, x, nb, out);
     case OpKind::kSqrt:
       return map1([](float a) { return std::sqrt(a); }, x, nb, out);
     case OpKind::kRelu:

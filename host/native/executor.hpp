@@ -15,6 +15,7 @@
 
 #include "block_runner.hpp"
 #include "load.hpp"
+#include "noise.hpp"
 
 namespace copal {
 
@@ -34,17 +35,14 @@ class Executor {
         y_(blocks_.size()) {}
 
   // Runs all rows. `columns` are in the order of the plan's inputs, starting at row `first`; the TD
-  // error of row first + i goes to td[i].
-  void run_rows(const ColumnView* columns, size_t first, const float* const* networks, float* td) {
+  // error of row first + i goes to td[i]. `key` makes the noise of columns without data.
+  void run_rows(const ColumnView* columns, size_t first, const float* const* networks,
+                const NoiseKey& key, float* td) {
     std::fill(output_sums_.begin(), output_sums_.end(), 0.0);
     Frame f{plan_, gemm_, networks, temporary_.data(), kept_.data(), panels_.data(), padded_, {}};
     for (const Block& b : blocks_) {
       f.block = b;
-      for (size_t i = 0; i < plan_.inputs.size(); ++i) {
-        if (plan_.input_values[i] < 0) continue;
-        load_block(plan_.inputs[i], columns[i], first + b.first, b.rows, b.nb,
-                   f.to(plan_.input_values[i]));
-      }
+      load_inputs(f, columns, first + b.first, key);
       run_block(f);
       collect(f, td + b.first);
     }
@@ -75,6 +73,18 @@ class Executor {
   const std::vector<double>& output_sums() const { return output_sums_; }
 
  private:
+  void load_inputs(const Frame& f, const ColumnView* columns, size_t first, const NoiseKey& key) {
+    for (size_t i = 0; i < plan_.inputs.size(); ++i) {
+      if (plan_.input_values[i] < 0) continue;
+      const Buffer& b = plan_.inputs[i];
+      float* to = f.to(plan_.input_values[i]);
+      if (columns[i].data)
+        load_block(b, columns[i], first, f.block.rows, f.block.nb, to);
+      else
+        fill_normal(key, columns[i].stream, first, b.width, f.block.nb, to);
+    }
+  }
+
   void segments(int id, std::vector<Segment>& to) const {
     const Value& v = plan_.values[id];
     const float* base = kept_.data() + v.offset * padded_;

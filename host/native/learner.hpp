@@ -37,6 +37,9 @@ class Learner {
     for (const Phase& p : update_.phases) building::add_networks(p.program, networks_);
     building::add_networks(update_.policy, networks_);
     inputs_ = building::unique_inputs(update_);
+    streams_ = building::noise_streams(inputs_);
+    for (const Network& n : update_.policy.networks)
+      acting_.push_back(building::find_network(networks_, n.name, "policy"));
     for (size_t k = 0; k < update_.phases.size(); ++k) add_phase(k);
     for (const Target& t : update_.targets) {
       const size_t source = building::find_network(networks_, t.source, "source");
@@ -61,7 +64,8 @@ class Learner {
   }
 
   // Runs one update on `columns`, in the order of `inputs()`, and writes the TD errors of the first
-  // phase. Throws LearnerFailedError, nothing changed then.
+  // phase. A noise input without data is made from the update's number. Throws LearnerFailedError,
+  // nothing changed then.
   void step(const ColumnView* columns, float* td) {
     std::lock_guard lock(mutex_);
     averaged_.assign(targets_.size(), false);
@@ -100,6 +104,21 @@ class Learner {
     std::lock_guard lock(mutex_);
     NetworkState& n = networks_[building::find_network(networks_, name, "network")];
     f(n.p.data(), n.size);
+  }
+  // Calls f(parameters, size) for the policy's networks, one behind another in its order.
+  template <class F>
+  void with_acting(F&& f) {
+    std::lock_guard lock(mutex_);
+    if (acting_.size() == 1) return f(networks_[acting_[0]].p.data(), networks_[acting_[0]].size);
+    size_t size = 0;
+    for (size_t i : acting_) size += networks_[i].size;
+    if (acting_vector_.size() != size) acting_vector_ = Aligned<float>(size);
+    float* to = acting_vector_.data();
+    for (size_t i : acting_) {
+      std::memcpy(to, networks_[i].p.data(), networks_[i].size * sizeof(float));
+      to += networks_[i].size;
+    }
+    f(acting_vector_.data(), size);
   }
   // Calls f(state, size) for the optimiser state of the trained network `name`.
   template <class F>
@@ -171,7 +190,10 @@ class Learner {
   }
 
   void prepare(PhaseState& p, const ColumnView* columns) {
-    for (size_t i = 0; i < p.input_index.size(); ++i) p.columns[i] = columns[p.input_index[i]];
+    for (size_t i = 0; i < p.input_index.size(); ++i) {
+      p.columns[i] = columns[p.input_index[i]];
+      p.columns[i].stream = streams_[p.input_index[i]];
+    }
   }
 
   // The rows of learner `l` and its share of the gradient.
@@ -179,7 +201,8 @@ class Learner {
     FlushDenormals flush;
     const RowRange rows = rows_of(l, learners_, batch_);
     Executor& e = *p.executors[l];
-    e.run_rows(p.columns.data(), rows.first, p.networks.data(), td + rows.first);
+    e.run_rows(p.columns.data(), rows.first, p.networks.data(), {update_.seed, updates_},
+               td + rows.first);
     e.sum_gradient(p.shares[l].data(), p.shares[l].size());
     ShareStatus& s = p.status[l];
     s = {};
@@ -333,6 +356,8 @@ class Learner {
   std::vector<std::unique_ptr<PhaseState>> phases_;
   std::vector<std::pair<size_t, size_t>> targets_;  // source and target, indices of networks_
   std::vector<Buffer> inputs_;
+  std::vector<size_t> streams_, acting_;  // of inputs_; the policy's networks
+  Aligned<float> acting_vector_;          // used if there are several
   std::vector<bool> averaged_;
   std::vector<std::string> metric_names_;
   std::vector<double> metrics_;

@@ -46,11 +46,19 @@ inline std::vector<Buffer> unique_inputs(const Update& update) {
                                    [&](const Buffer& x) { return x.name == b.name; });
       if (it == inputs.end()) {
         inputs.push_back(b);
-      } else if (it->width != b.width || it->is_int != b.is_int) {
-        throw Error("ProgramError", b.name, "one width and dtype in every phase", "two");
+      } else if (it->width != b.width || it->is_int != b.is_int || it->is_noise != b.is_noise) {
+        throw Error("ProgramError", b.name, "one width, dtype and source in every phase", "two");
       }
     }
   return inputs;
+}
+
+// For each of `inputs`, its number among the noises: the position in `Update.noises()`.
+inline std::vector<size_t> noise_streams(const std::vector<Buffer>& inputs) {
+  std::vector<size_t> streams;
+  size_t next = 0;
+  for (const Buffer& b : inputs) streams.push_back(b.is_noise ? next++ : 0);
+  return streams;
 }
 
 inline void check_update(const Update& update) {

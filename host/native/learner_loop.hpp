@@ -56,13 +56,10 @@ class LearnerLoop {
     target_.id = ids_.data();
     target_.weight = weights_.data();
     for (const Buffer& b : learner.inputs()) connect(b);
-    network_ =
-        learner.update().policy.networks.empty() ? "" : learner.update().policy.networks[0].name;
     if (store_)
-      learner_.with_parameters(network_, [&](const float*, size_t size) {
+      learner_.with_acting([&](const float*, size_t size) {
         if (store_->size() != size)
-          throw Error("ConfigError", "store",
-                      std::to_string(size) + " floats of `" + network_ + "`",
+          throw Error("ConfigError", "store", std::to_string(size) + " floats of the policy",
                       std::to_string(store_->size()));
       });
   }
@@ -95,8 +92,7 @@ class LearnerLoop {
   void publish() {
     if (!store_) return;
     const uint64_t version = learner_.updates();
-    learner_.with_parameters(network_,
-                             [&](const float* p, size_t) { store_->publish(p, version); });
+    learner_.with_acting([&](const float* p, size_t) { store_->publish(p, version); });
     last_published_ = version;
   }
 
@@ -199,6 +195,10 @@ class LearnerLoop {
       views_.push_back({reinterpret_cast<const std::byte*>(discounts_.data()), Dtype::f32});
       return;
     }
+    if (i == Schema::npos && b.is_noise) {
+      views_.push_back({});  // the learner makes it
+      return;
+    }
     if (i == Schema::npos)
       throw Error("SchemaError", b.name, "a column of the replay", "none of that name");
     const Column& column = replay_.schema()[i];
@@ -268,7 +268,6 @@ class LearnerLoop {
   WeightStore* store_;
   const LoopSettings settings_;
   RatioGate* gate_ = nullptr;
-  std::string network_;
   Target target_;
   std::vector<Aligned<std::byte>> columns_;
   std::vector<ColumnView> views_;

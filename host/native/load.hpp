@@ -21,8 +21,9 @@
 namespace copal {
 
 struct ColumnView {
-  const std::byte* data = nullptr;  // row-major, rows behind one another
+  const std::byte* data = nullptr;  // row-major, rows behind one another; nullptr: noise
   Dtype dtype = Dtype::f32;
+  size_t stream = 0;  // of the noise
 };
 
 // Whether a buffer can be loaded from a column of `dtype`.

@@ -8,6 +8,7 @@
 //          -> Target              -> Network, one flat float32 vector
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -99,7 +100,8 @@ inline OpKind op_kind(const std::string& name) {
 struct Buffer {
   std::string name;
   size_t width = 1;
-  bool is_int = false;  // int32 instead of float32
+  bool is_int = false;    // int32 instead of float32
+  bool is_noise = false;  // of an input: the learner makes it unless the batch has it
 };
 
 struct Op {
@@ -150,6 +152,7 @@ struct Update {
   std::vector<Phase> phases;
   std::vector<Target> targets;
   Program policy;
+  uint64_t seed = 0;  // of the noise
 };
 
 }  // namespace copal

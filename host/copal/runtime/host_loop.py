@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from copal.backends.base import Learner
 from copal.replay import LinearSchedule
@@ -18,8 +21,8 @@ class HostLoop:
         learner: Runs the updates.
         replay: Where batches come from.
         gate: Says when an update is due.
-        store: Where the acting network is published.
-        acting: Name of the acting network.
+        store: Where the policy's networks are published, one behind another.
+        acting: Names of the policy's networks, in its order.
         batch_size: Rows of a batch.
         beta: Exponent of the importance weights by update.
     """
@@ -31,12 +34,12 @@ class HostLoop:
         gate: Any,
         store: Any,
         *,
-        acting: str,
+        acting: Sequence[str],
         batch_size: int,
         beta: LinearSchedule,
     ) -> None:
         self._learner, self._replay, self._gate, self._store = learner, replay, gate, store
-        self._acting, self._batch_size, self._beta = acting, batch_size, beta
+        self._acting, self._batch_size, self._beta = tuple(acting), batch_size, beta
         self._batch: Any = None
         self._between = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -96,7 +99,8 @@ class HostLoop:
     def publish(self) -> None:
         """Publishes the weights as they are."""
         learner = self._learner
-        self._store.publish(learner.parameters(self._acting), learner.updates)
+        vectors = [learner.parameters(name) for name in self._acting]
+        self._store.publish(np.concatenate(vectors), learner.updates)
 
     def metrics(self) -> dict[str, float]:
         """Figures of the newest update."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from copal.backends.base import Learner
@@ -55,7 +56,7 @@ class NativeLoop:
         learner: The learner of the `cpu` backend.
         replay: Where batches come from.
         gate: Says when an update is due.
-        store: Where the acting network is published.
+        store: Where the policy's networks are published, one behind another.
         beta: Exponent of the importance weights by update.
     """
 
@@ -114,7 +115,7 @@ def make(
     gate: Any,
     store: Any,
     *,
-    acting: str,
+    acting: Sequence[str],
     batch_size: int,
     beta: LinearSchedule,
 ) -> Loop:
@@ -124,8 +125,8 @@ def make(
         learner: Runs the updates.
         replay: Where batches come from.
         gate: Says when an update is due.
-        store: Where the acting network is published.
-        acting: Name of the acting network.
+        store: Where the policy's networks are published, one behind another.
+        acting: Names of the policy's networks, in its order.
         batch_size: Rows of a batch.
         beta: Exponent of the importance weights by update.
     """

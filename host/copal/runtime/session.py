@@ -120,9 +120,9 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
             backend, built, state, batch_size=config.batch_size, learners=config.learners
         )
         replay = _replay(config, built) if found is None else _load_replay(config, found)
-        acting = built.update.policy.networks[0].name
-        store = native.WeightStore(built.update.policy.networks[0].size)
-        store.publish(state.parameters[acting], state.updates)
+        acting = [network.name for network in built.update.policy.networks]
+        store = native.WeightStore(sum(network.size for network in built.update.policy.networks))
+        store.publish(np.concatenate([state.parameters[n] for n in acting]), state.updates)
         env_steps = 0 if found is None else int(found.counters["env_steps"])
         gate = native.RatioGate(config.update_interval, _starts(config), _slack(config))
         gate.set_counters(env_steps, state.updates)

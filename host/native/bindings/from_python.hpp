@@ -55,6 +55,17 @@ inline Buffer buffer(nb::handle d) {
   return {get<std::string>(d, "name"), get<size_t>(d, "width"), dtype == "int32"};
 }
 
+// A buffer that is loaded, or made by the learner.
+inline Buffer input(nb::handle d) {
+  Buffer b = buffer(d);
+  const auto source = get<std::string>(d, "source");
+  if (source != "batch" && source != "normal")
+    throw Error("ProgramError", b.name, "the source `batch` or `normal`", "`" + source + "`");
+  b.is_noise = source == "normal";
+  if (b.is_noise && b.is_int) throw Error("ProgramError", b.name, "noise in float32", "int32");
+  return b;
+}
+
 inline Op op(nb::handle d) {
   Op o;
   o.kind = op_kind(get<std::string>(d, "kind"));
@@ -96,7 +107,7 @@ inline Program program(nb::handle d) {
   p.name = get<std::string>(d, "name");
   for (nb::handle n : items(d, "networks"))
     p.networks.push_back({get<std::string>(n, "name"), get<size_t>(n, "size")});
-  for (nb::handle b : items(d, "inputs")) p.inputs.push_back(buffer(b));
+  for (nb::handle b : items(d, "inputs")) p.inputs.push_back(input(b));
   for (nb::handle o : items(d, "ops")) p.ops.push_back(op(o));
   nb::dict outputs = get<nb::dict>(d, "outputs");
   for (auto [role, name] : outputs)
@@ -123,6 +134,7 @@ inline Update update(nb::handle d) {
     u.targets.push_back({get<std::string>(t, "source"), get<std::string>(t, "target"),
                          get<double>(t, "tau"), get<size_t>(t, "every")});
   u.policy = program(item(d, "policy"));
+  u.seed = get<uint64_t>(d, "seed");
   return u;
 }
 
@@ -180,6 +192,7 @@ inline ColumnView column(nb::handle h, const Buffer& b, size_t n, nb::object& ke
 }
 
 // A column for every input, from a mapping of names to arrays; a replay's batch has `weights` too.
+// Noise may be absent: its view has no data then.
 struct Columns {
   Columns(nb::handle batch, const std::vector<Buffer>& inputs, size_t n)
       : views(inputs.size()), keep(inputs.size()) {
@@ -192,6 +205,7 @@ struct Columns {
       }
       if (!o) {
         PyErr_Clear();
+        if (inputs[i].is_noise) continue;
         throw Error("SchemaError", name, "a column of the batch", "none of that name");
       }
       nb::object array = nb::steal(o);

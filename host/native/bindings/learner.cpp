@@ -16,8 +16,6 @@
 
 using namespace copal;
 
-static constexpr size_t kMaxOutputs = 8;
-
 static void bind_gate(nb::module_& m) {
   nb::class_<RatioGate>(m, "RatioGate", "Holds the ratio of environment steps to updates.")
       .def(nb::init<double, uint64_t, uint64_t>(), nb::arg("update_interval"),
@@ -204,12 +202,34 @@ static size_t rows_of_observation(PyArrayObject* a, const Buffer& b) {
               type_text(reinterpret_cast<PyObject*>(a)));
 }
 
+// A policy's input columns and the outputs that are asked for.
 struct PolicyCall {
-  PolicyCall(const Policy& p, nb::handle obs) : policy(p) {
-    const Buffer& b = p.inputs()[0];
+  PolicyCall(const Policy& p, nb::handle obs) : policy(p), views(p.inputs().size()) {
+    const size_t i = input(false);
+    const Buffer& b = p.inputs()[i];
     PyArrayObject* a = as_array(obs, b.name.c_str(), NPY_FLOAT32, "a contiguous float32 array");
     rows = rows_of_observation(a, b);
-    view = {static_cast<const std::byte*>(PyArray_DATA(a)), Dtype::f32};
+    views[i] = {static_cast<const std::byte*>(PyArray_DATA(a)), Dtype::f32};
+  }
+  size_t input(bool is_noise) const {
+    size_t i = 0;
+    while (i < policy.inputs().size() && policy.inputs()[i].is_noise != is_noise) ++i;
+    return i;
+  }
+  // Takes the noise where the outputs asked for need it; None is none.
+  void ask(Policy::Outputs outputs, nb::handle noise) {
+    asked = outputs;
+    const size_t i = input(true);
+    if (i == policy.inputs().size() || !policy.needs(asked, i)) return;
+    const Buffer& b = policy.inputs()[i];
+    const std::string expected =
+        "float32 [" + std::to_string(rows) + ", " + std::to_string(b.width) + "]";
+    if (noise.is_none())
+      throw Error("SchemaError", b.name, expected, "None", "this output is a random one");
+    PyArrayObject* a = as_array(noise, b.name.c_str(), NPY_FLOAT32, "a contiguous float32 array");
+    if (static_cast<size_t>(PyArray_SIZE(a)) != rows * b.width)
+      throw Error("SchemaError", b.name, expected, type_text(noise));
+    views[i] = {static_cast<const std::byte*>(PyArray_DATA(a)), Dtype::f32};
   }
   // Runs on the newest snapshot of a store, or on a vector. The GIL is given up for many rows only.
   uint64_t run(nb::handle source, void* const* out) {
@@ -226,21 +246,25 @@ struct PolicyCall {
     return 0;
   }
   void act(const float* weights, void* const* out) {
-    if (rows <= kHoldGil) return policy.act(weights, &view, rows, out);
+    if (rows <= kHoldGil) return policy.act(asked, weights, views.data(), rows, out);
     nb::gil_scoped_release off;
-    policy.act(weights, &view, rows, out);
+    policy.act(asked, weights, views.data(), rows, out);
   }
   static constexpr size_t kHoldGil = 4;
   const Policy& policy;
-  ColumnView view;
-  size_t rows;
+  std::vector<ColumnView> views;
+  size_t rows = 0;
+  Policy::Outputs asked = 0;
 };
 
-static nb::object act(const Policy& p, nb::handle source, nb::handle obs) {
+static nb::object act(const Policy& p, nb::handle source, nb::handle obs, nb::handle noise) {
   PolicyCall call(p, obs);
+  const bool quiet = noise.is_none() && p.without_noise() != 0;
+  call.ask(quiet ? p.without_noise() : p.all(), noise);
   nb::dict result;
-  void* out[kMaxOutputs];
+  void* out[Policy::kMaxOutputs] = {};
   for (size_t i = 0; i < p.outputs().size(); ++i) {
+    if (!(call.asked >> i & 1)) continue;
     const Value& v = p.output(i);
     const bool flat = v.width == 1 && v.is_int;
     nb::object array =
@@ -255,9 +279,9 @@ static nb::object act(const Policy& p, nb::handle source, nb::handle obs) {
 
 // Writes the output called `role` only; returns the version of the weights.
 static uint64_t act_into(const Policy& p, nb::handle source, nb::handle obs, nb::handle to,
-                         const char* role) {
+                         const char* role, nb::handle noise) {
   PolicyCall call(p, obs);
-  void* out[kMaxOutputs] = {};
+  void* out[Policy::kMaxOutputs] = {};
   for (size_t i = 0; i < p.outputs().size(); ++i) {
     if (p.outputs()[i].role != role) continue;
     const Value& v = p.output(i);
@@ -267,9 +291,22 @@ static uint64_t act_into(const Policy& p, nb::handle source, nb::handle obs, nb:
       throw Error("SchemaError", "out",
                   "writeable, " + std::to_string(call.rows * v.width) + " values", type_text(to));
     out[i] = PyArray_DATA(a);
+    call.ask(1u << i, noise);
     return call.run(source, out);
   }
   throw Error("ProgramError", "role", "an output of the policy", std::string("`") + role + "`");
+}
+
+// One observation, and noise or not.
+static void check_policy_inputs(const Program& p) {
+  size_t columns = 0, noises = 0;
+  for (const Buffer& b : p.inputs) {
+    if (b.is_int) throw Error("ProgramError", b.name, "float32 inputs of a policy", "int32");
+    ++(b.is_noise ? noises : columns);
+  }
+  if (columns != 1 || noises > 1)
+    throw Error("ProgramError", "inputs", "one observation, and one noise at most",
+                std::to_string(columns) + " and " + std::to_string(noises));
 }
 
 static void bind_policy(nb::module_& m) {
@@ -277,22 +314,24 @@ static void bind_policy(nb::module_& m) {
       .def(
           "__init__",
           [](Policy* self, nb::handle program, const std::string& gemm) {
-            Program p = from_python::program(program);
-            if (p.inputs.size() != 1 || p.inputs[0].is_int)
-              throw Error("ProgramError", "inputs", "one float32 input, the observation",
-                          std::to_string(p.inputs.size()));
-            if (p.outputs.size() > kMaxOutputs)
-              throw Error("ProgramError", "outputs", "at most 8", std::to_string(p.outputs.size()));
+            const Program p = from_python::program(program);
+            check_policy_inputs(p);
             new (self) Policy(p, gemm);
           },
           nb::arg("program"), nb::arg("gemm") = "auto", "`program`: Program.to_dict().")
-      .def("act", &act, nb::arg("source"), nb::arg("obs"),
-           "Outputs by role, one row an observation. `source`: a WeightStore or float32 [size].")
+      .def("act", &act, nb::arg("source"), nb::arg("obs"), nb::arg("noise") = nb::none(),
+           "Outputs by role, one row an observation. `source`: a WeightStore or float32 [size], "
+           "the\n"
+           "networks one behind another. Without `noise` (float32 [n, width]) only the outputs "
+           "that\n"
+           "need none.")
       .def("act_into", &act_into, nb::arg("source"), nb::arg("obs"), nb::arg("out"),
-           nb::arg("role") = "action",
+           nb::arg("role") = "action", nb::arg("noise") = nb::none(),
            "Writes one output into `out`; returns the version of the weights.")
-      .def_prop_ro("network", &Policy::network)
-      .def_prop_ro("size", &Policy::size);
+      .def_prop_ro(
+          "network", [](const Policy& p) { return p.networks()[0]; }, "The first one.")
+      .def_prop_ro("networks", &Policy::networks, "Names, in the order of the weight vector.")
+      .def_prop_ro("size", &Policy::size, "Floats of all networks.");
 }
 
 void bind_learner(nb::module_& m) {
