@@ -166,6 +166,67 @@ def test_the_torch_loop_trains_and_scores() -> None:
     assert row["wall_s"] > row["eval_s"] > 0
 
 
+def test_the_sac_loop_answers_for_its_rate() -> None:
+    """A few updates on Pendulum, in a process of its own; its actions reach the true bounds."""
+    ready, row = launched(
+        "train_cleanrl_sac",
+        *("--algo", "sac", "--env", "Pendulum-v1", "--hidden", "16", "16", "--batch-size", "8"),
+        *("--learning-starts", "50", "--warm-steps", "60", "--ops", "rate:1"),
+    )
+    assert "torch" in ready["versions"]
+    assert row["updates_per_s"] == row["env_steps_per_s"] > 0
+
+
+def test_the_sac_loop_descends_the_textbook_losses() -> None:
+    """One update equals plain gradient steps written out with `torch.distributions`."""
+    from copal.bench.peers.drivers import train_cleanrl_sac as sac
+
+    torch = pytest.importorskip("torch")
+    options = training.parser("").parse_args(
+        ["--hidden", "8", "--learning-rate", "0.01", "--target-tau", "0.25"]
+    )
+    options.target_update_interval = 1
+    learner = sac.Learner(3, 2, training.settings(options))
+    obs, action, reward, next_obs = (torch.randn(6, n) for n in (3, 2, 1, 3))
+    action, reward, discount = action.tanh(), reward[:, 0], torch.rand(6)
+    before = [p.clone() for p in learner.critic_parameters]
+    target = [p.clone() for p in learner.target_parameters]
+    torch.manual_seed(5)
+    with torch.no_grad():
+        next_action, density = _textbook_sample(learner.actor(next_obs))
+        soft = torch.minimum(*learner.target(next_obs, next_action)) - density
+        errors = [q - (reward + discount * soft) for q in learner.critic(obs, action)]
+    torch.manual_seed(5)
+    found = learner.sample(next_obs)
+    torch.testing.assert_close(found[0], next_action)
+    torch.testing.assert_close(found[1], density, rtol=1e-4, atol=1e-4)
+    torch.manual_seed(5)
+    learner.update(obs, action, reward, next_obs, discount)
+    # Adam's first step is the learning rate against the gradient's sign; the last bias of each
+    # critic has the mean error as its gradient.
+    for error, critic, old in zip(
+        errors, (learner.critic.first, learner.critic.second), (before[3], before[7]), strict=True
+    ):
+        torch.testing.assert_close(critic[-1].bias, old - 0.01 * error.mean().sign())
+    for now, old, source in zip(
+        learner.target_parameters, target, learner.critic_parameters, strict=True
+    ):
+        torch.testing.assert_close(now, old.lerp(source, 0.25))
+    assert float(learner.log_alpha.detach()) != 0
+
+
+def _textbook_sample(outputs: Any) -> Any:
+    """Actions and their log densities, by change of variables through `torch.distributions`."""
+    import torch
+    from torch import distributions
+
+    mean, log_std = outputs.chunk(2, 1)
+    normal = distributions.Normal(mean, log_std.exp())
+    squashed = distributions.TransformedDistribution(normal, distributions.TanhTransform())
+    action = (mean + log_std.exp() * torch.randn_like(mean)).tanh()
+    return action, squashed.log_prob(action).sum(1)
+
+
 @pytest.mark.parametrize(
     "path", sorted((LAUNCHER.parent / "drivers").glob("*.py")), ids=lambda p: p.stem
 )
@@ -181,7 +242,7 @@ def test_every_peer_has_its_files() -> None:
     """Each driver named in the registry exists, and each environment has requirements."""
     for peer in PEERS:
         assert peer.replay or peer.train, peer
-        for driver in filter(None, (peer.replay, peer.train)):
+        for driver in filter(None, (peer.replay, peer.curve, *peer.train.values())):
             assert (LAUNCHER.parent / "drivers" / f"{driver}.py").is_file()
         assert peer.environment is None or peer.environment in environments()
 

@@ -122,6 +122,17 @@ def test_train_report_compares_rates_and_wall_times() -> None:
     ]
 
 
+@pytest.mark.parametrize("algo", ["dqn", "sac"])
+def test_every_driver_gets_the_settings_of_the_comparison(algo: str) -> None:
+    """All drivers parse the same flags into the same values."""
+    config = TrainBench(algo=algo, env="E-v0", hidden=(64, 64), batch_size=100)
+    options = training.parser("").parse_args(train_report.shared_arguments(config))
+    found = training.settings(options)
+    assert (found.algo, found.env, found.hidden, found.batch_size) == (algo, "E-v0", (64, 64), 100)
+    sac = (found.learning_rate, found.target_tau, found.target_update_interval)
+    assert (sac == (3e-4, 0.005, 1)) == (algo == "sac")
+
+
 @pytest.mark.usefixtures("stand_ins")
 @pytest.mark.parametrize("as_json", [False, True])
 def test_stdout_holds_the_report_alone(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,6 +222,8 @@ def test_an_unknown_peer_gets_the_near_matches() -> None:
         ReplayBench(peers=("tianshu",))
     with pytest.raises(UnknownNameError):
         TrainBench(peers=("cpprb",))
+    with pytest.raises(UnknownNameError, match="rltools"):
+        TrainBench(algo="sac", peers=("tianshou",))
 
 
 def test_a_plot_without_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from copal.bench.peers import PEERS
 from copal.errors import ConfigError, UnknownNameError
 
 REPLAY_PEERS = tuple(peer.name for peer in PEERS if peer.replay)
-TRAIN_PEERS = tuple(peer.name for peer in PEERS if peer.train)
+TRAIN_ALGORITHMS = ("dqn", "sac")
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,15 @@ class LearnerBench:
 
 @dataclass(frozen=True)
 class TrainBench:
-    """Environment steps a second of DQN training, one update a step, beside other frameworks.
+    """Environment steps a second of training, one update a step, beside other frameworks.
 
     Raises:
         ConfigError: A value is out of range.
-        UnknownNameError: There is no such peer.
+        UnknownNameError: There is no such peer, or it is not measured with this algorithm.
     """
 
+    algo: str = "dqn"
+    """`dqn`, or `sac` for an environment with continuous actions such as Pendulum-v1."""
     env: str = "LunarLander-v3"
     """Gymnasium id."""
     batch_size: int = 64
@@ -109,8 +111,8 @@ class TrainBench:
     """Environments of each of copal's actors."""
     learners: int = 1
     """Parallel learners of copal."""
-    peers: tuple[str, ...] = TRAIN_PEERS
-    """Which others to measure; one that is not installed is a row that says so."""
+    peers: tuple[str, ...] | None = None
+    """Which others to measure, None: all with this algorithm; an absent one is a row saying so."""
     peer_threads: int = 1
     """Threads of torch in the peers; a small network gains little from a second one."""
     seconds: float = 8.0
@@ -135,7 +137,15 @@ class TrainBench:
         for name in ("peer_threads", "rounds", "solve_steps"):
             _at_least_one(name, getattr(self, name))
         _positive("seconds", self.seconds)
-        _known("peers", self.peers, TRAIN_PEERS)
+        _known("algo", (self.algo,), TRAIN_ALGORITHMS)
+        _known("peers", self.peers or (), train_peers(self.algo))
+        if self.solve_seeds and self.algo != "dqn":
+            raise ConfigError("solve_seeds", "algo `dqn`", f"`{self.algo}`")
+
+
+def train_peers(algo: str) -> tuple[str, ...]:
+    """Names of the peers that are measured with an algorithm."""
+    return tuple(peer.name for peer in PEERS if algo in peer.train)
 
 
 def _numbers(field: str, values: tuple[int, ...]) -> None:

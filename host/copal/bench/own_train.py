@@ -26,7 +26,16 @@ def rate_config(options: argparse.Namespace, steps: int) -> TrainConfig:
 
     Exploration is over early, so that nearly every action costs an inference.
     """
+    chosen: dict[str, Any] = {}
+    if options.algo == "dqn":
+        chosen["epsilon_fraction"] = min(1.0, options.epsilon_steps / steps)
+    else:  # as the others do: they draw uniformly
+        chosen["prioritized"] = False
+        chosen["learning_rate"] = options.learning_rate
+        chosen["target_tau"] = options.target_tau
+        chosen["target_update_interval"] = options.target_update_interval
     return TrainConfig(
+        algo=options.algo,
         env=options.env,
         steps=steps,
         actors=options.actors,
@@ -36,12 +45,12 @@ def rate_config(options: argparse.Namespace, steps: int) -> TrainConfig:
         batch_size=options.batch_size,
         hidden=tuple(options.hidden),
         learning_starts=options.learning_starts,
-        epsilon_fraction=min(1.0, options.epsilon_steps / steps),
         eval_interval=0,
         final_eval_episodes=1,
         checkpoint_interval=0,
         tensorboard=False,
         quiet=True,
+        **chosen,
     )
 
 
@@ -77,12 +86,16 @@ def main(arguments: list[str], reply: Reply) -> None:
     """Measures copal's rate, or trains to a score."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ops", default="", help="rate:seconds,solve:seed,... instead of stdin")
+    parser.add_argument("--algo", default="dqn")
     parser.add_argument("--env", default="LunarLander-v3")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--hidden", type=int, nargs="+", default=[256, 256])
     parser.add_argument("--update-interval", type=int, default=1)
     parser.add_argument("--learning-starts", type=int, default=1000)
     parser.add_argument("--epsilon-steps", type=int, default=1000)
+    parser.add_argument("--learning-rate", type=float, default=3e-4)
+    parser.add_argument("--target-tau", type=float, default=0.005)
+    parser.add_argument("--target-update-interval", type=int, default=1)
     parser.add_argument("--actors", type=int, default=1)
     parser.add_argument("--num-envs", type=int, default=1)
     parser.add_argument("--learners", type=int, default=1)

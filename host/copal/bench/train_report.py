@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Measures DQN training of copal and of other frameworks, each in its own process, in rounds."""
+"""Measures training of copal and of other frameworks, each in its own process, in rounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import statistics
 from typing import Any
 
 from copal.bench import machine
-from copal.bench.config import TrainBench
+from copal.bench.config import TrainBench, train_peers
 from copal.bench.peers import BY_NAME, absence
 from copal.bench.process import Driver, own_command, peer_command
 from copal.bench.runner import (
@@ -29,6 +29,13 @@ LEARNING_STARTS = 1000
 EPSILON_STEPS = 1000
 """Exploration ends with the random start, so that every action measured costs an inference."""
 
+SAC_ARGUMENTS = (
+    *("--learning-rate", "3e-4"),
+    *("--target-tau", "0.005"),
+    *("--target-update-interval", "1"),
+)
+"""What SAC's users choose, where the drivers' own choice is for DQN."""
+
 SOLVER = "cleanrl-style"
 """The loop that runs copal's own settings and seeds to a score."""
 
@@ -36,7 +43,7 @@ SOLVER = "cleanrl-style"
 def measure(config: TrainBench) -> Report:
     """Measures everything that the configuration asks for."""
     described = machine.describe()
-    say(f"training on {config.env}")
+    say(f"training {config.algo} on {config.env}")
     measured, cell = _rates(config)
     rows = _rate_rows(measured, cell)
     versions: dict[str, Any] = dict(measured.versions)
@@ -51,12 +58,14 @@ def measure(config: TrainBench) -> Report:
 def shared_arguments(config: TrainBench) -> list[str]:
     """Flags that copal's driver and the others have in common."""
     return [
+        *("--algo", config.algo),
         *("--env", config.env),
         *("--batch-size", str(config.batch_size)),
         *("--hidden", *map(str, config.hidden)),
         *("--update-interval", str(config.update_interval)),
         *("--learning-starts", str(LEARNING_STARTS)),
         *("--epsilon-steps", str(EPSILON_STEPS)),
+        *(SAC_ARGUMENTS if config.algo == "sac" else ()),
     ]
 
 
@@ -73,14 +82,14 @@ def _rates(config: TrainBench) -> tuple[Measured, Cell]:
     shared = shared_arguments(config)
     own = own_command("copal.bench.own_train", [*shared, *own_arguments(config)])
     drivers, absent = [Driver(BASELINE, own)], {}
-    for name in config.peers:
+    for name in train_peers(config.algo) if config.peers is None else config.peers:
         peer = BY_NAME[name]
         reason = absence(config.peer_root, peer.environment)
         if reason is not None:
             absent[name] = reason
-        elif peer.train is not None:
+        else:
             arguments = [*shared, "--threads", str(config.peer_threads)]
-            command = peer_command(peer, peer.train, config.peer_root, arguments)
+            command = peer_command(peer, peer.train[config.algo], config.peer_root, arguments)
             drivers.append(Driver(name, command))
     cell = Cell("rate", config.seconds, timeout_s=60 + 10 * config.seconds)
     measured = interleave(drivers, [cell], config.rounds)
@@ -152,7 +161,7 @@ def _solve(config: TrainBench) -> Measured:
     chosen = solve_config(config)
     loop = BY_NAME[SOLVER]
     own = own_command("copal.bench.own_train", ["--solve", json.dumps(chosen.to_dict())])
-    other = peer_command(loop, str(loop.train), config.peer_root, solver_arguments(chosen))
+    other = peer_command(loop, loop.train["dqn"], config.peer_root, solver_arguments(chosen))
     # A hundred steps a second at the least.
     cells = [Cell("solve", s, timeout_s=60 + chosen.steps / 100) for s in config.solve_seeds]
     return interleave([Driver(BASELINE, own), Driver(SOLVER, other)], cells, rounds=1)

@@ -54,7 +54,7 @@ def run_learner(config: LearnerBench) -> Report:
 
 
 def run_train(config: TrainBench) -> Report:
-    """Measures DQN training.
+    """Measures training.
 
     Returns:
         Rows `{"name", "op": "rate", "env_steps_per_s", "updates_per_s", "ratio"}` and, for each of
@@ -104,5 +104,5 @@ def _train(config: TrainBench) -> int:
 BENCHES = {
     "replay": Bench(_replay, "insert, sample and update of prioritized replay", ReplayBench),
     "learner": Bench(_learner, "one learner update beside torch, NumPy and GEMM", LearnerBench),
-    "train": Bench(_train, "steps a second of DQN beside other frameworks", TrainBench),
+    "train": Bench(_train, "steps a second of training beside other frameworks", TrainBench),
 }

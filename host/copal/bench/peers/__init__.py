@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
@@ -25,20 +26,24 @@ class Peer:
     """Virtual environment it runs in; None: copal's own, since it needs nothing else."""
     replay: str | None = None
     """Driver of its replay buffer."""
-    train: str | None = None
-    """Driver of its DQN."""
+    train: Mapping[str, str] = field(default_factory=dict)
+    """Driver of its training for each algorithm that it is measured with."""
+    curve: str | None = None
+    """Driver of its learning curve."""
     max_rows: int = 100_000_000
     """Largest replay buffer that is filled in reasonable time."""
 
 
 PEERS = (
     Peer("cpprb", "cpprb", replay="replay_cpprb"),
-    Peer("tianshou", "tianshou", replay="replay_tianshou", train="train_tianshou"),
+    Peer("tianshou", "tianshou", replay="replay_tianshou", train={"dqn": "train_tianshou"}),
     Peer("torchrl", "torchrl", replay="replay_torchrl"),
-    Peer("rllib", "rllib", replay="replay_rllib", train="train_rllib", max_rows=1_000_000),
+    Peer("rllib", "rllib", replay="replay_rllib", train={"dqn": "train_rllib"}, max_rows=1_000_000),
     Peer("rllib-old", "rllib", replay="replay_rllib_old", max_rows=1_000_000),
-    Peer("cleanrl-style", None, train="train_cleanrl"),
-    Peer("sb3", "sb3", train="train_sb3"),
+    Peer("cleanrl-style", None, train={"dqn": "train_cleanrl", "sac": "train_cleanrl_sac"}),
+    Peer("sb3", "sb3", train={"dqn": "train_sb3", "sac": "train_sb3"}, curve="curve_sb3"),
+    Peer("rltools", "rltools", train={"sac": "train_rltools"}),
+    Peer("rltools-openblas", "rltools", train={"sac": "train_rltools_openblas"}),
 )
 
 BY_NAME = {peer.name: peer for peer in PEERS}

@@ -38,12 +38,21 @@ def network(inputs: int, hidden: tuple[int, ...], outputs: int) -> nn.Sequential
 
 
 class Ring:
-    """Uniform replay; a row's discount is 0 where the episode terminated."""
+    """Uniform replay; a row's discount is 0 where the episode terminated.
 
-    def __init__(self, capacity: int, obs_size: int) -> None:
+    Args:
+        capacity: Rows.
+        obs_size: Numbers of an observation.
+        action_size: Numbers of a continuous action; None: actions are integers.
+    """
+
+    def __init__(self, capacity: int, obs_size: int, action_size: int | None = None) -> None:
+        actions: NDArray[Any] = np.zeros(capacity, np.int64)
+        if action_size is not None:
+            actions = np.zeros((capacity, action_size), np.float32)
         self.columns: tuple[NDArray[Any], ...] = (
             np.zeros((capacity, obs_size), np.float32),
-            np.zeros(capacity, np.int64),
+            actions,
             np.zeros(capacity, np.float32),
             np.zeros((capacity, obs_size), np.float32),
             np.zeros(capacity, np.float32),

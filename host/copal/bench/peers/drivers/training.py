@@ -11,6 +11,8 @@ from typing import Any
 
 from .protocol import Reply, requests
 
+ALGORITHMS = ("dqn", "sac")
+
 
 class StopTraining(Exception):  # noqa: N818 - not a failure: it ends a loop that a peer owns
     """Raised where only an exception gets out of a peer's training loop."""
@@ -18,8 +20,10 @@ class StopTraining(Exception):  # noqa: N818 - not a failure: it ends a loop tha
 
 @dataclass(frozen=True)
 class Settings:
-    """DQN's settings, the same for every framework; the names are those of `copal train`."""
+    """A run's settings, the same for every framework; the names are those of `copal train`."""
 
+    algo: str
+    """`dqn` or `sac`; the settings on epsilon are for DQN alone."""
     env: str
     """Gymnasium id."""
     batch_size: int
@@ -66,6 +70,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     """A parser with a flag for each of the `Settings`."""
     top = argparse.ArgumentParser(description=description)
     top.add_argument("--ops", default="", help="rate:seconds,... instead of requests on stdin")
+    top.add_argument("--algo", default="dqn", choices=ALGORITHMS)
     top.add_argument("--env", default="LunarLander-v3")
     top.add_argument("--batch-size", type=int, default=64)
     top.add_argument("--hidden", type=int, nargs="+", default=[256, 256])
