@@ -63,6 +63,16 @@ class Learner {
     return sum;
   }
 
+  // Calls f(first, count) for the rows of each learner, in parallel; f must not throw.
+  template <class F>
+  void split(F&& f) {
+    std::lock_guard lock(mutex_);
+    team_.for_each(learners_, [&](size_t l) {
+      const RowRange rows = rows_of(l, learners_, batch_);
+      f(rows.first, rows.count);
+    });
+  }
+
   // Runs one update on `columns`, in the order of `inputs()`, and writes the TD errors of the first
   // phase. A noise input without data is made from the update's number. Throws LearnerFailedError,
   // nothing changed then.

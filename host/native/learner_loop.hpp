@@ -31,8 +31,7 @@ namespace copal {
 
 struct LoopSettings {
   double beta_start = 0.4, beta_end = 1.0;
-  uint64_t beta_updates = 1;      // updates from beta_start to beta_end
-  uint64_t publish_interval = 1;  // updates between snapshots, at least
+  uint64_t beta_updates = 1;  // updates from beta_start to beta_end
 };
 
 struct LoopCounters {
@@ -70,7 +69,8 @@ class LearnerLoop {
   // One update on this thread, with the schedule's beta: exactly what the loop does between waits.
   void run_once() {
     const double t0 = now();
-    replay_.sample(learner_.batch(), static_cast<float>(beta()), target_);
+    replay_.sample(learner_.batch(), static_cast<float>(beta()), target_,
+                   [&](auto&& part) { learner_.split(part); });
     const double t1 = now();
     learner_.step(views_.data(), td_.data());
     const double t2 = now();
@@ -93,7 +93,6 @@ class LearnerLoop {
     if (!store_) return;
     const uint64_t version = learner_.updates();
     learner_.with_acting([&](const float* p, size_t) { store_->publish(p, version); });
-    last_published_ = version;
   }
 
   // Starts the thread. Throws ConfigError if it runs already.
@@ -177,8 +176,7 @@ class LearnerLoop {
   void check_settings() const {
     for (double b : {settings_.beta_start, settings_.beta_end})
       if (!(b >= 0 && b <= 1)) throw Error("ConfigError", "beta", "0 to 1", std::to_string(b));
-    if (settings_.beta_updates < 1 || settings_.publish_interval < 1)
-      throw Error("ConfigError", "beta_updates, publish_interval", "at least 1", "0");
+    if (settings_.beta_updates < 1) throw Error("ConfigError", "beta_updates", "at least 1", "0");
   }
 
   // Gives the learner's input a column that `sample` fills.
@@ -213,7 +211,6 @@ class LearnerLoop {
 
   bool publish_if_seen() {
     if (!store_ || !store_->seen()) return false;
-    if (learner_.updates() - last_published_ < settings_.publish_interval) return false;
     publish();
     return true;
   }
@@ -273,7 +270,6 @@ class LearnerLoop {
   std::vector<ColumnView> views_;
   Aligned<float> weights_, discounts_, td_;
   Aligned<uint64_t> ids_;
-  uint64_t last_published_ = 0;
   mutable std::mutex mutex_, counters_mutex_;
   std::condition_variable changed_;
   bool stop_ = false, paused_ = false, parked_ = false, finished_ = false;

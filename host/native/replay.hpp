@@ -73,7 +73,14 @@ class Replay {
   void end_episode(int64_t stream, std::vector<uint64_t>& ids);
 
   // Draws n rows with replacement, by priority. Throws EmptyReplayError, ConfigError (beta, n).
-  void sample(size_t n, float beta, const SampleTarget& out);
+  void sample(size_t n, float beta, const SampleTarget& out) {
+    sample(n, beta, out, [n](auto&& part) { part(0, n); });
+  }
+
+  // Draws the same rows in parts: `split(part)` calls part(first, count), which throws nothing, for
+  // ranges that make up [0, n), on any threads, and returns when all are done.
+  template <class Split>
+  void sample(size_t n, float beta, const SampleTarget& out, Split&& split);
 
   // Sets priorities to (|td| + eps)^alpha; of equal ids the last one wins. Returns the number of
   // stale ids, which are dropped. Throws PriorityError before it changes anything.
@@ -135,10 +142,11 @@ class Replay {
   void by_run(uint64_t slot, size_t n, F&& f) const;  // f(slot, offset, rows), split where it wraps
 
   // ---- replay_sample.hpp
-  void draw(size_t from, size_t n, const Draw& d);
+  bool draw_part(uint64_t counter, size_t from, size_t n, const Draw& d, const SampleTarget& out);
+  bool draw(uint64_t counter, size_t from, size_t n, const Draw& d);
   void draw_locked(size_t from, size_t n, const Draw& d) const;
   void copy_locked(size_t i, const Draw& d, const SampleTarget& out);
-  void redraw_torn(size_t n, const Draw& d, const SampleTarget& out);
+  bool redraw_torn(size_t from, size_t n, const Draw& d, const SampleTarget& out);
   [[noreturn]] void throw_empty() const;
   bool writing(uint64_t id) const;
 

@@ -6,6 +6,10 @@
 // outside.
 //
 //   masses -> lock shared { slots } -> ids -> copies -> torn? draw those again -> weights
+//   [------------------------- each part of a batch, in parallel ----------] all
+//
+// Row i of a batch takes the batch's i-th random number, whoever draws it: where nobody inserts
+// meanwhile the parts do not change the batch.
 //
 // Where inserters lap the buffer faster than a sampler copies, drawing again might never end; after
 // a few rounds the sampler copies under the shared lock, which no inserter can reserve rows beside.
@@ -69,15 +73,18 @@ inline void Replay::draw_locked(size_t from, size_t n, const Draw& d) const {
   }
 }
 
-inline void Replay::draw(size_t from, size_t n, const Draw& d) {
-  random_.uniform(draws_.fetch_add(n, std::memory_order_relaxed), n, d.mass + from);
+// Draws with the random numbers from `counter` on. False: there is no row.
+inline bool Replay::draw(uint64_t counter, size_t from, size_t n, const Draw& d) {
+  random_.uniform(counter, n, d.mass + from);
   for (;;) {
     SharedGuard guard(lock_);
-    if (tree_->total() > 0) [[likely]]
-      return draw_locked(from, n, d);
+    if (tree_->total() > 0) [[likely]] {
+      draw_locked(from, n, d);
+      return true;
+    }
     const bool coming = !writing_.empty();  // every row is being overwritten at this moment
     guard.unlock();
-    if (!coming) throw_empty();
+    if (!coming) return false;
     std::this_thread::yield();
   }
 }
@@ -97,38 +104,50 @@ inline void Replay::copy_locked(size_t i, const Draw& d, const SampleTarget& out
   }
 }
 
-// Draws again whatever an inserter reserved since it was drawn.
-inline void Replay::redraw_torn(size_t n, const Draw& d, const SampleTarget& out) {
+// Draws again whatever an inserter reserved since it was drawn. False: there is no row any more.
+inline bool Replay::redraw_torn(size_t from, size_t n, const Draw& d, const SampleTarget& out) {
   for (int round = 0;; ++round) {
     const bool last = round == replay_detail::kRedrawRounds;
     std::atomic_thread_fence(std::memory_order_acquire);
     const uint64_t r = reserved_.load(std::memory_order_relaxed);
     uint64_t again = 0;
-    for (size_t i = 0; i < n; ++i) {
+    for (size_t i = from; i < from + n; ++i) {
       if (d.id[i] + config_.capacity >= r) [[likely]]
         continue;
       ++again;
       if (last) {
         copy_locked(i, d, out);
       } else {
-        draw(i, 1, d);
+        if (!draw(draws_.fetch_add(1, std::memory_order_relaxed), i, 1, d)) return false;
         rows_.gather(1, d.slot + i, i, out.column.data(), out.discount);
       }
     }
-    if (again == 0) return;
+    if (again == 0) return true;
     redrawn_.fetch_add(again, std::memory_order_relaxed);
-    if (last) return;
+    if (last) return true;
   }
 }
 
-inline void Replay::sample(size_t n, float beta, const SampleTarget& out) {
+// Rows [from, from + n) of a batch: whole copies, and all of `d`. False: there is no row.
+inline bool Replay::draw_part(uint64_t counter, size_t from, size_t n, const Draw& d,
+                              const SampleTarget& out) {
+  if (!draw(counter, from, n, d)) return false;
+  rows_.gather(n, d.slot + from, from, out.column.data(), out.discount);
+  return redraw_torn(from, n, d, out);
+}
+
+template <class Split>
+void Replay::sample(size_t n, float beta, const SampleTarget& out, Split&& split) {
   if (n == 0) throw Error("ConfigError", "batch_size", "at least 1", "0");
   replay_detail::check_range("beta", beta, 0, 1, "a number in [0, 1]");
   replay_detail::Scratch& s = replay_detail::Scratch::of_thread(n);
   const Draw d{s.mass.data(), s.slot.data(), out.id ? out.id : s.id.data(), s.priority.data()};
-  draw(0, n, d);
-  rows_.gather(n, d.slot, 0, out.column.data(), out.discount);
-  redraw_torn(n, d, out);
+  const uint64_t counter = draws_.fetch_add(n, std::memory_order_relaxed);
+  std::atomic<bool> drawn{true};
+  split([&](size_t from, size_t count) {
+    if (!draw_part(counter + from, from, count, d, out)) drawn.store(false);
+  });
+  if (!drawn.load()) throw_empty();
   if (out.discount && config_.n_step == 1) {
     std::fill_n(out.discount, n, static_cast<float>(config_.gamma));
   }

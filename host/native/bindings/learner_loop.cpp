@@ -33,14 +33,12 @@ void bind_learner_loop(nb::module_& m) {
       .def(
           "__init__",
           [](Loop* self, Learner& learner, Replay& replay, WeightStore* store, double beta_start,
-             double beta_end, uint64_t beta_updates, uint64_t publish_interval) {
-            new (self) Loop(learner, replay, store,
-                            {beta_start, beta_end, beta_updates, publish_interval});
+             double beta_end, uint64_t beta_updates) {
+            new (self) Loop(learner, replay, store, {beta_start, beta_end, beta_updates});
           },
           nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(),
           nb::arg("learner"), nb::arg("replay"), nb::arg("store").none() = nb::none(),
-          nb::arg("beta_start") = 0.4, nb::arg("beta_end") = 1.0, nb::arg("beta_updates") = 1,
-          nb::arg("publish_interval") = 1)
+          nb::arg("beta_start") = 0.4, nb::arg("beta_end") = 1.0, nb::arg("beta_updates") = 1)
       .def("start", &Loop::start, nb::arg("gate"), nb::keep_alive<1, 2>(),
            "Starts the thread: an update whenever the gate lets it.")
       .def("stop", &Loop::stop, Release(), "Ends after the update under way.")

@@ -34,7 +34,9 @@ class MadeUpReplay {
       : schema_(
             {{"obs", Dtype::f32, {kObs}}, {"action", Dtype::i64, {}}, {"goal", Dtype::f32, {}}}) {}
   const Schema& schema() const { return schema_; }
-  void sample(size_t n, float, const Draw& out) {
+  template <class Split>
+  void sample(size_t n, float, const Draw& out, Split&& split) {
+    split([](size_t, size_t) {});
     for (size_t i = 0; i < n; ++i) {
       for (size_t j = 0; j < kObs; ++j) number(out.column[0], i * kObs + j);
       const int64_t action = static_cast<int64_t>(next() % kActions);
