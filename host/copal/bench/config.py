@@ -68,6 +68,10 @@ class LearnerBench:
 
     algo: str = "dqn"
     """Algorithm, a name of `copal.algorithms`."""
+    obs: int | None = None
+    """Numbers of an observation; None: 8, or 17 with continuous actions (HalfCheetah's)."""
+    actions: int | None = None
+    """Discrete actions, or components of a continuous one; None: 4, or 6."""
     batch_size: int = 64
     """Rows of the batch."""
     hidden: tuple[int, ...] = (256, 256)
@@ -81,6 +85,9 @@ class LearnerBench:
 
     def __post_init__(self) -> None:
         _numbers("hidden", self.hidden)
+        for name in ("obs", "actions"):
+            if getattr(self, name) is not None:
+                _at_least_one(name, getattr(self, name))
         _at_least_one("batch_size", self.batch_size)
         _at_least_one("threads", self.threads)
         _at_least_one("rounds", self.rounds)

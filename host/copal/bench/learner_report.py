@@ -17,15 +17,10 @@ def measure(config: LearnerBench) -> Report:
     from copal.bench import learner  # brings PyTorch in, which `--help` can do without
 
     described = machine.describe()
-    rows = learner.rows(
-        algo=config.algo,
-        batch_size=config.batch_size,
-        hidden=config.hidden,
-        threads=config.threads,
-        rounds=config.rounds,
-    )
+    built = learner.build(config.algo, config.hidden, config.obs, config.actions)
+    rows = learner.rows(built, config.batch_size, config.threads, config.rounds)
     versions = {BASELINE: machine.versions()}
-    acting = learner.policy_rows(config.algo, config.hidden, rounds=config.rounds)
+    acting = learner.policy_rows(built, rounds=config.rounds)
     return Report(described, versions, with_ratios(rows) + with_policy_ratios(acting))
 
 
