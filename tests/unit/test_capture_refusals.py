@@ -46,6 +46,12 @@ def refusal(rows: Rows, network: nn.Module | None = None) -> CaptureError:
         ("bernoulli", lambda q, b: F.dropout(q, 0.5)[:, 0] * b.reward),
         ("_to_copy", lambda q, b: q[:, 0] * b.action.float()),
         ("add", lambda q, b: q[:, 0] * (b.action + 1)),
+        ("gelu", lambda q, b: F.gelu(q)[:, 0] * b.reward),
+        ("floor", lambda q, b: torch.floor(q)[:, 0] * b.reward),
+        ("topk", lambda q, b: q.topk(2, 1).values[:, 0] * b.reward),
+        ("max", lambda q, b: q.view(-1, 3, 1).max(2).values[:, 0] * b.reward),
+        ("linalg_vector_norm", lambda q, b: q.norm(p=3, dim=1)),
+        ("convolution", lambda q, b: F.conv1d(q[:, None], q.new_ones(1, 1, 2))[:, 0, 0]),
     ],
 )
 def test_operation_without_counterpart_is_named(operation: str, rows: Rows) -> None:
@@ -67,6 +73,10 @@ def test_operation_without_counterpart_is_named(operation: str, rows: Rows) -> N
         ("sub", lambda q, b: (q[:, 0] - b.reward.unsqueeze(1)).sum(1)),
         ("std", lambda q, b: (q / q.std(0))[:, 0]),
         ("mul", lambda q, b: q[:, 0] + torch.arange(len(q)) * b.reward),
+        ("cat", lambda q, b: torch.stack([q[:, 0], b.reward]).amin(0)),
+        ("var", lambda q, b: q.var(0)[b.action] * b.reward),
+        ("flip", lambda q, b: q.flip([1, 0])[:, 0] * b.reward),
+        ("repeat", lambda q, b: q.repeat(2, 1)[: len(q), 0] * b.reward),
     ],
 )
 def test_rows_that_depend_on_each_other_are_refused(operation: str, rows: Rows) -> None:
@@ -111,6 +121,49 @@ def test_node_of_the_gradient_has_the_line_of_its_nearest_argument() -> None:
     assert source_of(graph.call_function(torch.add, (through, near))) == "near"
     assert source_of(graph.call_function(torch.neg, (through,))) == "far"
     assert "not known" in source_of(graph.placeholder("alone"))
+
+
+def test_operation_of_the_backward_pass_alone_has_the_line_of_its_forward() -> None:
+    """A power of -64 is known, its derivative's x ** -65 is not."""
+
+    def rows(q: torch.Tensor, b: Any) -> torch.Tensor:
+        base = q.abs() + 1
+        steep = base**-64
+        after = steep[:, 0] * b.reward
+        return after + b.reward
+
+    first = inspect.getsourcelines(rows)[1]
+    error = refusal(rows)
+    assert "pow" in error.field
+    assert "-65" in error.got
+    assert f"{__file__}:{first + 2}: `steep = base**-64`" in error.got
+
+
+@pytest.mark.parametrize(
+    ("operation", "layer"), [("convolution", nn.Conv1d(1, 3, 5)), ("bernoulli", nn.Dropout(0.5))]
+)
+def test_layer_without_counterpart_is_named_with_the_line_that_runs_the_network(
+    operation: str, layer: nn.Module
+) -> None:
+    """A layer of PyTorch has no line of the user's: the call of the network has."""
+    network = nn.Sequential(nn.Unflatten(1, (1, 5)), layer, nn.Flatten(), nn.LazyLinear(3))
+    network(torch.zeros(2, 5))
+    error = refusal(lambda q, b: q[:, 0] * b.reward, network)
+    assert operation in error.field
+    assert "value = rows(nets.q(batch.obs), batch)" in error.got
+
+
+def test_overwriting_an_input_is_refused() -> None:
+    """Other losses read the same column."""
+
+    def rows(q: torch.Tensor, b: Any) -> torch.Tensor:
+        b.reward.add_(1)
+        return q[:, 0] * b.reward
+
+    error = refusal(rows)
+    assert "add_" in error.field
+    assert f"{__file__}:" in error.got
+    assert "b.reward.add_(1)" in error.got
 
 
 def test_custom_autograd_function_is_refused() -> None:

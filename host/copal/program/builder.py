@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -60,6 +61,10 @@ class ProgramBuilder:
 
     def const(self, value: float) -> str:
         """A buffer of width 1 that holds `value` in each row."""
+        if not math.isfinite(value):
+            # A quotient, since JSON has no such numbers and NaN differs from itself.
+            dividend = 0.0 if math.isnan(value) else math.copysign(1.0, value)
+            return self.emit("div", self.const(dividend), self.const(0))
         return self._append("const", (), {"value": float(value)}, 1)
 
     def constant_of(self, name: str) -> float | None:
@@ -78,7 +83,9 @@ class ProgramBuilder:
         Returns:
             The name of the buffer that holds its result.
         """
-        simpler = self._simplify(kind, inputs)
+        if kind == "concat":
+            inputs = self._merged(inputs)
+        simpler = self._simplify(kind, inputs, attrs)
         if simpler is not None:
             return simpler
         if kind in _COMMUTATIVE:
@@ -93,9 +100,8 @@ class ProgramBuilder:
 
     def vector(self, values: Sequence[float]) -> str:
         """A buffer that holds `values` in each row, of width 1 if they are all equal."""
-        if len(set(values)) == 1:
-            return self.const(values[0])
-        return self.emit("concat", *(self.const(v) for v in values))
+        parts = [self.const(v) for v in values]
+        return parts[0] if len(set(parts)) == 1 else self.emit("concat", *parts)
 
     def add_gradient(self, kind: str, inputs: tuple[str, ...], **attrs: Any) -> None:
         """Appends one of `GRADIENT_OPS`."""
@@ -172,7 +178,9 @@ class ProgramBuilder:
         """A buffer that holds `width` parameters in each row."""
         return self._append("param", (), {"network": network, "offset": offset}, width)
 
-    def _simplify(self, kind: str, inputs: tuple[str, ...]) -> str | None:
+    def _simplify(self, kind: str, inputs: tuple[str, ...], attrs: Mapping[str, Any]) -> str | None:
+        if kind == "slice":
+            return self._simplify_slice(inputs[0], attrs["start"], attrs["stop"])
         constants = [self.constant_of(i) for i in inputs]
         if kind in _FOLD and None not in constants:
             return self._fold(kind, constants)
@@ -186,6 +194,42 @@ class ProgramBuilder:
             op = self._definition.get(inputs[0])
             return op.inputs[0] if op is not None and op.kind == "neg" else None
         return None
+
+    def _simplify_slice(self, x: str, start: int, stop: int) -> str | None:
+        """A slice of everything, of a slice, or of whole parts of a concatenation."""
+        op = self._definition.get(x)
+        if start == 0 and stop == self.width(x):
+            return x
+        if op is not None and op.kind == "slice":
+            first = op.attrs["start"]
+            return self.emit("slice", op.inputs[0], start=first + start, stop=first + stop)
+        if op is None or op.kind != "concat":
+            return None
+        ends = list(itertools.accumulate((self.width(p) for p in op.inputs), initial=0))
+        for i, part in enumerate(op.inputs):
+            if ends[i] <= start and stop <= ends[i + 1]:
+                return self.emit("slice", part, start=start - ends[i], stop=stop - ends[i])
+        if start in ends and stop in ends:
+            return self.emit("concat", *op.inputs[ends.index(start) : ends.index(stop)])
+        return None
+
+    def _merged(self, parts: tuple[str, ...]) -> tuple[str, ...]:
+        """The parts of a concatenation, with neighbouring slices of one buffer joined."""
+        merged: list[str] = []
+        for part in parts:
+            last, op = (self._definition.get(n) for n in (merged[-1] if merged else "", part))
+            if (
+                last is not None
+                and op is not None
+                and last.kind == op.kind == "slice"
+                and last.inputs == op.inputs
+                and last.attrs["stop"] == op.attrs["start"]
+            ):
+                ends = {"start": last.attrs["start"], "stop": op.attrs["stop"]}
+                merged[-1] = self.emit("slice", *op.inputs, **ends)
+            else:
+                merged.append(part)
+        return tuple(merged)
 
     def _fold(self, kind: str, constants: Sequence[float | None]) -> str | None:
         try:

@@ -18,14 +18,19 @@ from torch import nn
 from torch.func import grad
 
 from copal.errors import CaptureError
-from copal.program import column_rules, shape_rules  # noqa: F401  register their rules
+from copal.program import (  # noqa: F401  register their rules
+    column_rules,
+    formula_rules,
+    pick_rules,
+    shape_rules,
+)
 from copal.program.arguments import Batch, Networks
 from copal.program.builder import ProgramBuilder
 from copal.program.lowering import Lowering
 from copal.program.modules import network_of, parameter_offsets
 from copal.program.program import Buffer, Op, Program
 from copal.program.rules import RULES
-from copal.program.tracing import located, trace
+from copal.program.tracing import forget_line, located, trace
 from copal.program.values import Const, Parameter, Rows, Summed, Value
 
 #: `loss(nets, batch)` returns the losses [B], the TD errors [B], and optionally named rows [B].
@@ -76,6 +81,7 @@ def capture(
             return row_loss.sum(), [row_loss, td_error, *extras.values()]
 
         gradients, results = grad(total, has_aux=True)(parameters[gradient])
+        forget_line()
         return [*results, *gradients.values()]
 
     def lowered(rows: int) -> Program:

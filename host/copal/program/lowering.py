@@ -8,6 +8,7 @@ through the graph by position, never by size. `copal.program.rules` holds one ru
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch._ops import OpOverload
 
 from copal.errors import CaptureError
 from copal.program.builder import ProgramBuilder
+from copal.program.columns import broadcast
 from copal.program.tracing import source_of
 from copal.program.values import Const, Parameter, Rows, Summed, Transposed, Value
 
@@ -75,7 +77,10 @@ class Lowering:
             return self._env[source][index]
         call = Call(node, self._env, self._builder, self._rows)
         if torch.Tag.nondeterministic_seeded in call.target.tags:
-            raise call.refuse("draws random numbers", "pass the noise in as an input column")
+            raise call.refuse(
+                "draws random numbers",
+                "pass the noise in as an input column; take dropout out of the network",
+            )
         if call.is_constant():
             return call.evaluate()
         rule = self._rules.get(call.kind)
@@ -196,7 +201,7 @@ class Call:
         except RuntimeError:
             raise self.refuse("broadcasts a constant over the rows", ROW_HINT) from None
         if per_row:
-            if not bool((whole == whole[:1]).all()):
+            if not torch.equal(torch.nan_to_num(whole), torch.nan_to_num(whole[:1]).expand(full)):
                 raise self.refuse("uses a constant that differs from row to row", ROW_HINT)
             whole = whole[0]
         values = [float(v) for v in whole.flatten().tolist()]
@@ -221,7 +226,7 @@ class Call:
                 own = own[1:]
             own = (1,) * (len(shape) - len(own)) + own
         if own != shape and rows.width != 1:
-            raise self.refuse(f"broadcasts {own} to {shape} in each row")
+            return broadcast(self.builder, replace(rows, shape=own), shape).buffer
         return rows.buffer
 
 

@@ -9,6 +9,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import torch
+
 from copal.program.lowering import ROW_HINT, Call
 from copal.program.values import Const, Rows, Summed, Transposed, Value
 
@@ -142,92 +144,6 @@ def _sign(call: Call) -> Value:
     return elementwise(call, lambda a: call.builder.emit("sign", a), call["self"])
 
 
-@rule("log1p")
-def _log1p(call: Call) -> Value:
-    b = call.builder
-    return elementwise(call, lambda a: b.emit("log", b.emit("add", a, b.const(1))), call["self"])
-
-
-@rule("reciprocal")
-def _reciprocal(call: Call) -> Value:
-    b = call.builder
-    return elementwise(call, lambda a: b.emit("div", b.const(1), a), call["self"])
-
-
-@rule("rsqrt")
-def _rsqrt(call: Call) -> Value:
-    b = call.builder
-    return elementwise(call, lambda a: b.emit("div", b.const(1), b.emit("sqrt", a)), call["self"])
-
-
-@rule("sigmoid")
-def _sigmoid(call: Call) -> Value:
-    b = call.builder
-
-    def logistic(a: str) -> str:
-        # Half of 1 + tanh(a / 2) cannot overflow, as 1 / (1 + exp(-a)) can.
-        half = b.const(0.5)
-        return b.emit("add", half, b.emit("mul", half, b.emit("tanh", b.emit("mul", half, a))))
-
-    return elementwise(call, logistic, call["self"])
-
-
-@rule("leaky_relu")
-def _leaky_relu(call: Call) -> Value:
-    b = call.builder
-    slope = b.const(call["negative_slope"])
-
-    def leaky(a: str) -> str:
-        return b.emit("where", b.emit("less", b.const(0), a), a, b.emit("mul", a, slope))
-
-    return elementwise(call, leaky, call["self"])
-
-
-@rule("elu")
-def _elu(call: Call) -> Value:
-    b = call.builder
-    negative, positive, slope = (float(call[n]) for n in ("alpha", "scale", "input_scale"))
-
-    def elu(a: str) -> str:
-        # The minimum keeps the unused branch finite.
-        low = b.emit("mul", b.emit("minimum", a, b.const(0)), b.const(slope))
-        below = b.emit(
-            "mul", b.emit("sub", b.emit("exp", low), b.const(1)), b.const(negative * positive)
-        )
-        above = b.emit("mul", a, b.const(positive))
-        return b.emit("where", b.emit("less", b.const(0), a), above, below)
-
-    return elementwise(call, elu, call["self"])
-
-
-@rule("pow")
-def _pow(call: Call) -> Value:
-    b = call.builder
-    exponent = number_of(call.args.get("exponent"))
-    if exponent is None or isinstance(call["self"], int | float | Const):
-        raise call.refuse("has a power that is not a plain number")
-
-    def whole(a: str, n: int) -> str:
-        result = a
-        for _ in range(n - 1):
-            result = b.emit("mul", result, a)
-        return result
-
-    def power(a: str) -> str:
-        size = abs(exponent)
-        if size == 0:
-            return b.const(1)
-        if size == Fraction(1, 2):
-            result = b.emit("sqrt", a)
-        elif size.denominator == 1 and size <= 8:
-            result = whole(a, int(size))
-        else:
-            raise call.refuse(f"raises to the power {float(exponent)}", "0.5 and 0 to 8 are known")
-        return result if exponent > 0 else b.emit("div", b.const(1), result)
-
-    return elementwise(call, power, call["self"])
-
-
 # Comparison and choice
 
 
@@ -265,6 +181,9 @@ def _equal(call: Call) -> Value:
     one_hot = _one_hot(call)
     if one_hot is not None:
         return one_hot
+    never = _never_equal(call)
+    if never is not None:
+        return never
 
     def compare(x: str, y: str) -> str:
         same = b.emit("equal", x, y)
@@ -289,6 +208,16 @@ def _one_hot(call: Call) -> Rows | None:
     return Rows(call.builder.emit("scatter", one, index.buffer, width=width), (width,))
 
 
+def _never_equal(call: Call) -> Const | None:
+    """An index compared with a negative number, as `cross_entropy` does to leave rows out."""
+    index, number = call["self"], number_of(call["other"])
+    if not isinstance(index, Rows) or number is None or number >= 0:
+        return None
+    if call.builder.buffer(index.buffer).dtype != "int32":
+        return None
+    return Const(torch.full(call.shape, call.kind == "ne"))
+
+
 @rule("where")
 def _where(call: Call) -> Value:
     condition, x, y = call["condition"], call["self"], call["other"]
@@ -296,6 +225,8 @@ def _where(call: Call) -> Value:
         chosen = x if bool(condition.tensor.flatten()[0]) else y
         if isinstance(chosen, Const):
             return Const(chosen.tensor.expand(call.shape))
+        if isinstance(chosen, Rows) and chosen.per_row and chosen.shape == call.shape[1:]:
+            return chosen
         return elementwise(call, lambda a: a, chosen)
     return elementwise(call, lambda *abc: _choose(call, *abc), condition, x, y)
 
@@ -332,3 +263,11 @@ def _or(call: Call) -> Value:
 def _not(call: Call) -> Value:
     b = call.builder
     return elementwise(call, lambda a: b.emit("equal", a, b.const(0)), call["self"])
+
+
+@rule("logical_xor", "bitwise_xor")
+def _xor(call: Call) -> Value:
+    b = call.builder
+    return elementwise(
+        call, lambda x, y: b.emit("abs", b.emit("sub", x, y)), call["self"], call["other"]
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Lowering rules of dense products, views and copies: they decide where the row axis is."""
+"""Lowering rules of products, views and copies: they decide where the row axis is."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
+from copal.program.columns import broadcast, pick, positions_of, reduce
 from copal.program.lowering import ROW_HINT, Call
 from copal.program.rules import rule
 from copal.program.values import Const, Parameter, Rows, Summed, Term, Transposed, Value
@@ -52,6 +54,23 @@ def _product(call: Call, x: Value, y: Value) -> Value:
     if isinstance(y, Summed | Transposed | Rows):
         raise call.refuse("multiplies rows of a batch with each other", ROW_HINT)
     raise call.refuse("is a matrix product of something else than rows and a weight")
+
+
+@rule("bmm")
+def _bmm(call: Call) -> Value:
+    """[B, i, n] times [B, n, j]: a small product in each row."""
+    if not (call.has_rows(call["self"]) and call.has_rows(call["mat2"])):
+        raise call.refuse(
+            "multiplies stacks of matrices",
+            "write an ensemble as one network after another, or as one wide layer",
+        )
+    b = call.builder
+    x, y = call.float_rows(call["self"]), call.float_rows(call["mat2"])
+    shape = (x.shape[0], y.shape[1], x.shape[1])
+    left = np.broadcast_to(positions_of(x.shape)[:, None, :], shape)
+    right = np.broadcast_to(positions_of(y.shape).T[None, :, :], shape)
+    product = b.emit("mul", *(call.full(pick(b, v, p)) for v, p in ((x, left), (y, right))))
+    return Rows(reduce(b, Rows(product, shape), [2], "sum"), shape[:2])
 
 
 def _layer(weight: Parameter, bias: int) -> dict[str, Any]:
@@ -109,16 +128,12 @@ def _expand(call: Call) -> Value:
         # A parameter spread over a batch is an operand like any other: its leading axes are free.
         own = x.shape
         keep = shape[len(shape) - len(own) :]
-        return replace(x, shape=keep) if x.width == 1 or own == keep else _refuse_expand(call)
+        if x.width != 1 and own != keep:
+            raise call.refuse("repeats some of the parameters")
+        return replace(x, shape=keep)
     if len(shape) != len(x.shape) + 1:
         raise call.refuse("adds an axis before the rows of a batch", ROW_HINT)
-    if x.shape != shape[1:] and x.width != 1:
-        return _refuse_expand(call)
-    return replace(x, shape=shape[1:])
-
-
-def _refuse_expand(call: Call) -> Value:
-    raise call.refuse("repeats some of the columns")
+    return broadcast(call.builder, x, shape[1:])
 
 
 @rule("permute", "t", "transpose")
@@ -128,8 +143,12 @@ def _permute(call: Call) -> Value:
         order = [d % len(call["dims"]) for d in call["dims"]]
         if order == sorted(order):
             return x  # type: ignore[no-any-return]
+        if isinstance(x, Rows | Const) and call.has_rows(x) and order[0] == 0:
+            x = call.rows(x)
+            moved = positions_of(x.shape).transpose([d - 1 for d in order[1:]])
+            return pick(call.builder, x, moved)
     if len(call.shape) != 2:
-        raise call.refuse("permutes more than two axes")
+        raise call.refuse("permutes more than two axes", ROW_HINT)
     if isinstance(x, Parameter):
         return replace(x, transposed=not x.transposed)
     if isinstance(x, Transposed):
@@ -137,111 +156,6 @@ def _permute(call: Call) -> Value:
     if isinstance(x, Summed):
         return x.transposed
     return Transposed(call.float_rows(x))
-
-
-# Columns
-
-
-def _columns(call: Call, x: Rows, start: int, stop: int, shape: tuple[int, ...]) -> Rows:
-    if x.buffer and call.builder.width(x.buffer) == 1:
-        return replace(x, shape=shape)
-    return (
-        Rows(call.builder.emit("slice", x.buffer, start=start, stop=stop), shape, x.per_row)
-        if stop - start < x.width
-        else replace(x, shape=shape)
-    )
-
-
-def _column_axis(call: Call, x: Rows) -> int:
-    axes = len(x.shape) + x.per_row
-    axis = int(call["dim"]) % axes
-    if x.per_row and axis == 0:
-        raise call.refuse("picks rows of a batch", ROW_HINT)
-    if len(x.shape) != 1:
-        raise call.refuse("picks along one of several column axes")
-    return axis
-
-
-@rule("slice")
-def _slice(call: Call) -> Value:
-    x = call.float_rows(call["self"])
-    if call["step"] != 1:
-        raise call.refuse("picks columns with a step")
-    start, stop = call["start"] or 0, call["end"]
-    if call.shape == tuple(call.node.all_input_nodes[0].meta["val"].shape):
-        return x
-    _column_axis(call, x)
-    start, stop, _ = slice(start, stop).indices(x.width)
-    return _columns(call, x, start, stop, (stop - start,))
-
-
-@rule("select")
-def _select(call: Call) -> Value:
-    x = call.rows(call["self"])
-    _column_axis(call, x)
-    index = int(call["index"]) % x.width
-    return _columns(call, x, index, index + 1, ())
-
-
-@rule("split", "split_with_sizes", "chunk", "unbind")
-def _split(call: Call) -> Any:
-    x = call.float_rows(call["self"])
-    _column_axis(call, x)
-    parts, start = [], 0
-    for piece in call.node.meta["val"]:
-        shape = tuple(piece.shape[x.per_row :])
-        stop = start + math.prod(shape)
-        parts.append(_columns(call, x, start, stop, shape))
-        start = stop
-    return parts
-
-
-@rule("cat")
-def _cat(call: Call) -> Value:
-    if call["dim"] % len(call.shape) != 1 or len(call.shape) != 2:
-        raise call.refuse("puts batches below each other", ROW_HINT)
-    shapes = [tuple(n.meta["val"].shape) for n in call.node.args[0]]  # type: ignore[union-attr]
-    return _concat(call, call["tensors"], [s[1] for s in shapes])
-
-
-def _concat(call: Call, values: list[Any], widths: list[int]) -> Rows:
-    b = call.builder
-    buffers = [
-        b.widen(call.operand(v, (w,), True), w) for v, w in zip(values, widths, strict=True) if w
-    ]
-    return Rows(b.emit("concat", *buffers), (sum(widths),))
-
-
-@rule("stack")
-def _stack(call: Call) -> Value:
-    if call["dim"] % len(call.shape) != 1 or len(call.shape) != 2:
-        raise call.refuse("puts batches below each other", ROW_HINT)
-    buffers = [call.operand(v, (), True) for v in call["tensors"]]
-    return Rows(call.builder.emit("concat", *buffers), call.shape[1:])
-
-
-@rule("slice_scatter")
-def _slice_scatter(call: Call) -> Value:
-    width = call.shape[-1]
-    if len(call.shape) != 2 or call["dim"] % 2 != 1 or call["step"] != 1:
-        raise call.refuse("overwrites rows of a batch", ROW_HINT)
-    start, stop, _ = slice(call["start"], call["end"]).indices(width)
-    base = call["self"]
-    if not isinstance(base, Const):
-        raise call.refuse("overwrites columns")
-    left, right = Const(base.tensor[:, :start]), Const(base.tensor[:, stop:])
-    return _concat(call, [left, call["src"], right], [start, stop - start, width - stop])
-
-
-@rule("select_scatter")
-def _select_scatter(call: Call) -> Value:
-    width, base = call.shape[-1], call["self"]
-    if len(call.shape) != 2 or call["dim"] % 2 != 1 or not isinstance(base, Const):
-        raise call.refuse("overwrites rows or columns", ROW_HINT)
-    i = int(call["index"]) % width
-    source = replace(call.float_rows(call["src"]), shape=(1,))
-    left, right = Const(base.tensor[:, :i]), Const(base.tensor[:, i + 1 :])
-    return _concat(call, [left, source, right], [i, 1, width - i - 1])
 
 
 # Copies

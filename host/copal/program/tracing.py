@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import linecache
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx
-from torch._decomp import core_aten_decompositions
+from torch._decomp import core_aten_decompositions, get_decompositions
 from torch.func import functionalize
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -54,6 +56,14 @@ def _refusal(error: RuntimeError) -> CaptureError | None:
             f"a branch or a number taken from a tensor's value, from {_user_line(error)}",
             "use torch.where instead of if, and tensors instead of item()",
         )
+    written = re.search(r"in-place operation \((aten::\w+)", str(error))
+    if written is not None:
+        return CaptureError(
+            written[1].replace("::", "."),
+            "a loss that leaves its inputs as they are",
+            f"one that overwrites an input or a parameter, from {_user_line(error)}",
+            "other losses read the same column: work on a copy, `x.clone()`",
+        )
     if "custom_function_call" in str(error):
         return CaptureError(
             "torch.autograd.Function",
@@ -66,18 +76,36 @@ def _refusal(error: RuntimeError) -> CaptureError | None:
 
 @functools.cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
+    aten = torch.ops.aten
+    norms = get_decompositions([aten.native_layer_norm, aten.native_group_norm])
+    table: Any = dict(core_aten_decompositions().items()) | norms
     # Batch norm stays one operation, so that a refusal can name it.
-    table: Any = core_aten_decompositions()
     return {k: v for k, v in table.items() if "batch_norm" not in str(k)}
 
 
 def located(function: Callable[[Any, Any], Any], *arguments: Any) -> Any:
     """Calls `function` so that each operation traced meanwhile knows the line that called it."""
     try:
-        with _Lines():
+        with _Lines(), _unchecked_distributions():
             return function(*arguments)
     finally:
-        fx_traceback.current_meta.pop("stack_trace", None)
+        forget_line()
+
+
+def forget_line() -> None:
+    """Operations traced from now on have no line of their own."""
+    fx_traceback.current_meta.pop("stack_trace", None)
+
+
+@contextlib.contextmanager
+def _unchecked_distributions() -> Iterator[None]:
+    """Keeps `torch.distributions` from looking at the values, which cannot be traced."""
+    checked = torch.distributions.Distribution._validate_args  # noqa: SLF001  there is no getter
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(checked)
 
 
 def source_of(node: fx.Node) -> str:
@@ -94,7 +122,15 @@ def source_of(node: fx.Node) -> str:
 
 
 class _Lines(TorchFunctionMode):
-    """Leaves the line of the user's code where the tracer copies it to each new node."""
+    """Leaves the line of the user's code where the tracer copies it to each new node.
+
+    The backward pass of an operation gets the line of the operation, by a hook on each of the
+    functions that autograd records.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: set[Any] = set()
 
     def __torch_function__(
         self,
@@ -106,12 +142,33 @@ class _Lines(TorchFunctionMode):
         frame = inspect.currentframe()
         while frame is not None and _in_library(frame.f_code.co_filename):
             frame = frame.f_back
+        line = None
         if frame is not None:
             line = _line(frame.f_code.co_filename, frame.f_lineno)
             fx_traceback.current_meta["stack_trace"] = line
         if func is torch.nn.functional.one_hot:
             return _one_hot(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if line is not None:
+            for part in result if isinstance(result, tuple | list) else (result,):
+                if isinstance(part, torch.Tensor):
+                    self._mark(part.grad_fn, line)
+        return result
+
+    def _mark(self, function: Any, line: str) -> None:
+        """Hooks the functions that led to a result and are not known yet."""
+        found = [function]
+        while found:
+            function = found.pop()
+            if function is None or function in self._known:
+                continue
+            self._known.add(function)
+            function.register_prehook(functools.partial(_recall, line))
+            found.extend(f for f, _ in function.next_functions)
+
+
+def _recall(line: str, gradients: Any) -> None:  # noqa: ARG001  autograd passes the gradients
+    fx_traceback.current_meta["stack_trace"] = line
 
 
 def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
