@@ -78,9 +78,9 @@ def _refusal(error: RuntimeError) -> CaptureError | None:
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     norms = get_decompositions([aten.native_layer_norm, aten.native_group_norm])
-    table: Any = dict(core_aten_decompositions().items()) | norms
+    table: Any = core_aten_decompositions()
     # Batch norm stays one operation, so that a refusal can name it.
-    return {k: v for k, v in table.items() if "batch_norm" not in str(k)}
+    return {k: v for k, v in table.items() if "batch_norm" not in str(k)} | norms
 
 
 def located(function: Callable[[Any, Any], Any], *arguments: Any) -> Any:
