@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 import math
 import numbers
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +16,7 @@ import tyro
 from copal.errors import ConfigError
 
 VECTORIZATIONS = ("gymnasium", "envpool")
+LEARNER_MODES = ("sync", "async")
 FANOUTS = (2, 4, 8, 16, 32, 64)
 
 
@@ -23,28 +24,21 @@ FANOUTS = (2, 4, 8, 16, 32, 64)
 class TrainConfig:
     """All settings of one run. The defaults train DQN on LunarLander-v3.
 
+    A setting that is None takes the algorithm's own value; the run's config.json holds the values
+    that were taken.
+
     Raises:
         ConfigError: A value is out of range, or two of them do not go together.
     """
 
     algo: str = "dqn"
-    """Algorithm, a name of `copal.algorithms`."""
+    """Algorithm, a name of `copal.algorithms` or `package.module:object`."""
     env: Annotated[str, tyro.conf.arg(aliases=("--env-id",))] = "LunarLander-v3"
     """Environment id, as Gymnasium (or EnvPool) registers it."""
     backend: str = "cpu"
     """What runs the learner; `copal devices` lists those of this machine."""
     steps: Annotated[int, tyro.conf.arg(aliases=("--total-timesteps",))] = 300_000
     """Environment steps in all, over every actor."""
-    actors: int = 1
-    """Actor threads."""
-    num_envs: int = 1
-    """Environments of each actor, stepped together."""
-    learners: int = 1
-    """Parallel learners; they share each batch."""
-    update_interval: float = 1.0
-    """Environment steps per learner update; 0.5 means two updates a step."""
-    batch_size: int = 64
-    """Rows of a batch."""
     seed: int = 1
     """Seed of networks, environments, exploration and replay."""
     out: Path | None = None
@@ -52,26 +46,65 @@ class TrainConfig:
     resume: Path | None = None
     """Run folder whose newest checkpoint is continued, with its own settings."""
 
-    hidden: tuple[int, ...] = (256, 256)
+    actors: int = 1
+    """Actor threads."""
+    num_envs: int = 1
+    """Environments of each actor, stepped together."""
+    learners: int = 1
+    """Parallel learners; they share each batch."""
+    learner_mode: str = "sync"
+    """Learners share each batch (`sync`), or apply the gradients of batches of their own (`async`).
+    """
+    update_interval: float = 1.0
+    """Environment steps per learner update; 0.5 means two updates a step."""
+    deterministic: bool = False
+    """One thread in one seeded order: slower, the same bits each time."""
+    vectorization: str = "gymnasium"
+    """Where environments come from: `gymnasium` or `envpool`."""
+    frame_stack: int = 1
+    """Newest observations that make one, along a new first axis; 1: no such axis."""
+
+    hidden: tuple[int, ...] | None = None
     """Widths of the hidden layers."""
-    learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 5e-4
+    learning_rate: Annotated[float | None, tyro.conf.arg(aliases=("--lr",))] = None
     """Step size of Adam."""
+    actor_learning_rate: float | None = None
+    """Step size of the actor's Adam; None: `learning_rate`."""
+    batch_size: int | None = None
+    """Rows of a batch."""
     gamma: float = 0.99
     """Discount of a reward one step later."""
-    huber: bool = True
+    huber: bool | None = None
     """Huber loss instead of the squared error."""
-    max_grad_norm: float | None = 10.0
-    """Clip gradients to this Euclidean norm; None: no clipping."""
-    target_tau: float = 0.005
+    max_grad_norm: float | None = None
+    """Clip gradients to this Euclidean norm; 0: no clipping."""
+    target_tau: float | None = None
     """Averaging rate of the target network; 1 copies."""
-    target_update_interval: int = 1
+    target_update_interval: int | None = None
     """Updates between two averagings (or copies) of the target network."""
+    reward_scale: float = 1.0
+    """Factor of the rewards in the loss."""
+    normalize_observations: bool = False
+    """Shift and scale observations by what a short random rollout measures before the run."""
 
-    buffer_size: int = 100_000
+    policy_delay: int | None = None
+    """TD3: updates of the critics for one of the actor."""
+    target_noise: float | None = None
+    """TD3: standard deviation of the noise on the target's action, whose range is [-1, 1]."""
+    target_noise_clip: float | None = None
+    """TD3: largest such noise."""
+    initial_temperature: float | None = None
+    """SAC: first weight of the entropy, its only one without `autotune`."""
+    target_entropy: float | None = None
+    """SAC: entropy that the temperature is tuned for, in nats; None: minus the action's width."""
+    autotune: bool | None = None
+    """SAC: tune the temperature."""
+
+    buffer_size: int | None = None
     """Rows that the replay buffer holds."""
-    learning_starts: int = 1_000
-    """Environment steps before the first update."""
-    prioritized: bool = True
+    learning_starts: int | None = None
+    """Environment steps before the first update; continuous actions are random until then."""
+    prioritized: bool | None = None
     """Draw rows by priority instead of uniformly."""
     alpha: float = 0.6
     """Exponent of the priorities; 0 draws uniformly."""
@@ -87,11 +120,13 @@ class TrainConfig:
     """Keep each observation once: half the memory, slightly slower sampling."""
 
     epsilon_start: float = 1.0
-    """Share of random actions at the first step."""
+    """Discrete actions: share of random ones at the first step."""
     epsilon_end: float = 0.05
-    """Share of random actions once the decay is over."""
+    """Discrete actions: share of random ones once the decay is over."""
     epsilon_fraction: float = 0.05
-    """Share of `steps` over which epsilon decays."""
+    """Discrete actions: share of `steps` over which epsilon decays."""
+    exploration_noise: float | None = None
+    """DDPG, TD3: standard deviation of the noise on an action, whose range is [-1, 1]."""
 
     eval_interval: int = 5_000
     """Environment steps between two evaluations; 0: only at the end."""
@@ -105,11 +140,6 @@ class TrainConfig:
     """Environment steps between two checkpoints; 0: only at the end."""
     keep_checkpoints: int = 2
     """Checkpoints kept, newest first."""
-
-    deterministic: bool = False
-    """One thread in one seeded order: slower, the same bits each time."""
-    vectorization: str = "gymnasium"
-    """Where environments come from: `gymnasium` or `envpool`."""
     tensorboard: bool = True
     """Write TensorBoard events into the run folder."""
     quiet: bool = False
@@ -128,7 +158,7 @@ class TrainConfig:
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain JSON values."""
         plain = asdict(self)
-        plain["hidden"] = list(self.hidden)
+        plain["hidden"] = None if self.hidden is None else list(self.hidden)
         for name in ("out", "resume"):
             plain[name] = None if plain[name] is None else str(plain[name])
         return plain
@@ -138,7 +168,7 @@ class TrainConfig:
         return json.dumps(self.to_dict(), indent=2)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> TrainConfig:
+    def from_dict(cls, data: Mapping[str, Any]) -> TrainConfig:
         """Inverse of `to_dict`.
 
         Raises:
@@ -150,6 +180,33 @@ class TrainConfig:
             raise ConfigError("config", "settings of this version", f"`{unknown[0]}`")
         return cls(**data)
 
+
+def resolve(config: TrainConfig, defaults: Mapping[str, Any]) -> TrainConfig:
+    """The settings with the algorithm's own values in place of None.
+
+    Args:
+        config: What was asked for.
+        defaults: Setting to value, `Algorithm.defaults`; what it lacks is taken from `FALLBACKS`,
+            or remains None.
+
+    Raises:
+        ConfigError: `defaults` holds a name that is not a setting, or values that do not go
+            together with the others.
+    """
+    unknown = sorted(set(defaults) - {f.name for f in fields(config)})
+    if unknown:
+        raise ConfigError("defaults", "names of TrainConfig", f"`{unknown[0]}`")
+    own = {**FALLBACKS, **defaults}
+    return replace(config, **{n: v for n, v in own.items() if getattr(config, n) is None})
+
+
+#: Settings that a run cannot do without, for an algorithm that says nothing about them.
+FALLBACKS: Mapping[str, Any] = {
+    "batch_size": 64,
+    "buffer_size": 100_000,
+    "learning_starts": 1_000,
+    "prioritized": True,
+}
 
 #: Further spellings of settings on the command line, those of other frameworks.
 ALIASES = {"env_id": "env", "total_timesteps": "steps", "lr": "learning_rate"}
@@ -173,6 +230,19 @@ RESUMABLE = frozenset(
 )
 
 
+#: Settings that may be None.
+OPTIONAL = frozenset(f.name for f in fields(TrainConfig) if f.default is None)
+
+#: Switches that are None until the algorithm is known.
+OPTIONAL_SWITCHES = ("huber", "autotune", "prioritized")
+
+
+def switches() -> tuple[str, ...]:
+    """Names of the settings that are True or False."""
+    plain = (f.name for f in fields(TrainConfig) if isinstance(f.default, bool))
+    return (*plain, *OPTIONAL_SWITCHES)
+
+
 def _check_types(c: TrainConfig) -> None:
     if not isinstance(c.env, str):
         raise ConfigError(
@@ -187,9 +257,12 @@ def _check_types(c: TrainConfig) -> None:
     for name in ("out", "resume"):
         if not isinstance(getattr(c, name), Path | None):
             raise ConfigError(name, "a path or None", repr(getattr(c, name)))
-    for field in fields(c):
-        if isinstance(field.default, bool) and not isinstance(getattr(c, field.name), bool):
-            raise ConfigError(field.name, "True or False", repr(getattr(c, field.name)))
+    for name in switches():
+        value = getattr(c, name)
+        if not isinstance(value, bool) and not (value is None and name in OPTIONAL_SWITCHES):
+            raise ConfigError(name, "True or False", repr(value))
+    if c.hidden is None:
+        return
     widths = c.hidden if isinstance(c.hidden, tuple) else (None,)
     if not all(isinstance(w, int) and not isinstance(w, bool) for w in widths):
         raise ConfigError("hidden", "a tuple of integers", repr(c.hidden), "such as (256, 256)")
@@ -200,15 +273,17 @@ def _check(c: TrainConfig) -> None:
         _at_least(c, name, 1)
     for name in ("target_update_interval", "eval_episodes", "final_eval_episodes"):
         _at_least(c, name, 1)
+    for name in ("keep_checkpoints", "frame_stack", "policy_delay"):
+        _at_least(c, name, 1)
     for name in ("seed", "learning_starts", "eval_interval", "checkpoint_interval"):
         _at_least(c, name, 0)
-    _at_least(c, "keep_checkpoints", 1)
     if c.seed >= 2**64:
         raise ConfigError("seed", "an integer below 2^64", str(c.seed))
-    _positive(c, "update_interval")
-    _positive(c, "learning_rate")
-    if c.max_grad_norm is not None:
-        _positive(c, "max_grad_norm")
+    for name in ("update_interval", "learning_rate", "actor_learning_rate", "reward_scale"):
+        _positive(c, name)
+    _positive(c, "initial_temperature")
+    for name in ("max_grad_norm", "target_noise", "target_noise_clip", "exploration_noise"):
+        _not_negative(c, name)
     for name in ("gamma", "alpha", "beta_start", "beta_end", "epsilon_start", "epsilon_end"):
         _inside(c, name, 0.0, 1.0)
     _inside(c, "epsilon_fraction", 0.0, 1.0)
@@ -217,26 +292,33 @@ def _check(c: TrainConfig) -> None:
         raise ConfigError("target_tau", "a number in (0, 1]", "0", "1 copies the network")
     if c.fanout not in FANOUTS:
         raise ConfigError("fanout", f"one of {FANOUTS}", str(c.fanout), "16 suits most sizes")
-    if not c.hidden or min(c.hidden) < 1:
+    if c.hidden is not None and (not c.hidden or min(c.hidden) < 1):
         raise ConfigError("hidden", "widths of at least 1", str(c.hidden), "such as 256 256")
-    if c.vectorization not in VECTORIZATIONS:
-        raise ConfigError("vectorization", f"one of {VECTORIZATIONS}", f"`{c.vectorization}`")
-    if c.stop_at_return is not None and not math.isfinite(c.stop_at_return):
-        raise ConfigError("stop_at_return", "a finite return or None", str(c.stop_at_return))
+    for name, known in (("vectorization", VECTORIZATIONS), ("learner_mode", LEARNER_MODES)):
+        if getattr(c, name) not in known:
+            raise ConfigError(name, f"one of {', '.join(known)}", f"`{getattr(c, name)}`")
+    for name in ("stop_at_return", "target_entropy"):
+        value = _number(c, name)
+        if value is not None and not math.isfinite(value):
+            raise ConfigError(name, "a finite number or None", str(value))
+    _check_sizes(c)
     _check_pairs(c)
 
 
-def _check_pairs(c: TrainConfig) -> None:
-    if c.learners > c.batch_size:
+def _check_sizes(c: TrainConfig) -> None:
+    """Settings that bound each other; those of them that are None are checked once they are known."""
+    if c.batch_size is not None and c.learners > c.batch_size:
         raise ConfigError(
             "learners",
             f"at most batch_size = {c.batch_size}",
             str(c.learners),
             "each learner needs a row; use fewer learners or a larger batch",
         )
-    if c.batch_size > c.buffer_size:
+    if c.buffer_size is None:
+        return
+    if c.batch_size is not None and c.batch_size > c.buffer_size:
         raise ConfigError("batch_size", f"at most buffer_size = {c.buffer_size}", str(c.batch_size))
-    if c.learning_starts > c.buffer_size and c.buffer_size < c.steps:
+    if c.learning_starts is not None and c.steps > c.buffer_size < c.learning_starts:
         raise ConfigError(
             "learning_starts",
             f"at most buffer_size = {c.buffer_size}",
@@ -251,23 +333,45 @@ def _check_pairs(c: TrainConfig) -> None:
             str(c.buffer_size),
             "rows would be overwritten before their next observation is known",
         )
-    if c.deterministic and c.vectorization == "envpool":
+
+
+def _check_pairs(c: TrainConfig) -> None:
+    envpool = c.vectorization == "envpool"
+    if c.deterministic and envpool:
         raise ConfigError(
             "deterministic",
             "vectorization `gymnasium`",
             "`envpool`",
             "EnvPool cannot restore an episode, so a resumed run would differ",
         )
+    if c.frame_stack > 1 and envpool:
+        raise ConfigError(
+            "frame_stack",
+            "1 with vectorization `envpool`",
+            str(c.frame_stack),
+            "EnvPool stacks the frames of its games by itself",
+        )
+    if c.learner_mode == "async" and (c.deterministic or c.backend != "cpu"):
+        raise ConfigError(
+            "learner_mode",
+            "`sync` where the run is deterministic or the backend is not `cpu`",
+            "`async`",
+            "gradients are applied in the order in which threads happen to finish",
+        )
 
 
 def _at_least(c: TrainConfig, name: str, low: int) -> None:
     value = getattr(c, name)
+    if value is None and name in OPTIONAL:
+        return
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise ConfigError(name, f"an integer of at least {low}", repr(value))
 
 
-def _number(c: TrainConfig, name: str) -> float:
+def _number(c: TrainConfig, name: str) -> float | None:
     value = getattr(c, name)
+    if value is None and name in OPTIONAL:
+        return None
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ConfigError(name, "a number", repr(value))
     return float(value)
@@ -275,11 +379,17 @@ def _number(c: TrainConfig, name: str) -> float:
 
 def _positive(c: TrainConfig, name: str) -> None:
     value = _number(c, name)
-    if not (math.isfinite(value) and value > 0):
+    if value is not None and not (math.isfinite(value) and value > 0):
         raise ConfigError(name, "a finite number above 0", repr(value))
+
+
+def _not_negative(c: TrainConfig, name: str) -> None:
+    value = _number(c, name)
+    if value is not None and not (math.isfinite(value) and value >= 0):
+        raise ConfigError(name, "a finite number of at least 0", repr(value))
 
 
 def _inside(c: TrainConfig, name: str, low: float, high: float) -> None:
     value = _number(c, name)
-    if not low <= value <= high:
+    if value is not None and not low <= value <= high:
         raise ConfigError(name, f"a number in [{low:g}, {high:g}]", repr(value))

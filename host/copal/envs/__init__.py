@@ -3,14 +3,21 @@
 
 from __future__ import annotations
 
-from copal.envs.base import Environments, Episode
+from copal.envs.actions import Actions, Scale
+from copal.envs.base import Environments, Episode, is_image
 from copal.envs.gymnasium_envs import GymnasiumEnvironments
 
-__all__ = ["Environments", "Episode", "make"]
+__all__ = ["Actions", "Environments", "Episode", "Scale", "is_image", "make"]
 
 
 def make(
-    env_id: str, count: int, *, seed: int, first_stream: int = 0, vectorization: str = "gymnasium"
+    env_id: str,
+    count: int,
+    *,
+    seed: int,
+    first_stream: int = 0,
+    vectorization: str = "gymnasium",
+    frame_stack: int = 1,
 ) -> Environments:
     """N environments, in their first episode.
 
@@ -20,6 +27,7 @@ def make(
         seed: Seed of the run.
         first_stream: Number of the first environment among all of the run.
         vectorization: `gymnasium` or `envpool`.
+        frame_stack: Newest observations that make one; EnvPool does that by itself.
 
     Raises:
         UnknownNameError: No such environment; the near matches are listed.
@@ -30,4 +38,6 @@ def make(
         from copal.envs.envpool_envs import EnvPoolEnvironments
 
         return EnvPoolEnvironments(env_id, count, seed=seed, first_stream=first_stream)
-    return GymnasiumEnvironments(env_id, count, seed=seed, first_stream=first_stream)
+    return GymnasiumEnvironments(
+        env_id, count, seed=seed, first_stream=first_stream, frame_stack=frame_stack
+    )

@@ -11,6 +11,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from copal.envs.actions import Actions, Scale
+
 KEPT_REPLACEMENTS = 1024
 """Entries of `replaced` that wait for a reader at most."""
 
@@ -44,8 +46,10 @@ class Environments(ABC):
         count: N.
         observation_space: Space of one observation.
         action_space: Space of one action; discrete ones are counted from 0.
-        action_start: The environment's own number of the first discrete action.
-        obs: [N, *shape], float32 whatever the environment gives: to act on.
+        scale: Turns actions into the environment's own.
+        actions: Kind, range and numbering of the actions.
+        obs: [N, *shape], to act on: uint8 if the environment gives images, which are uint8 of at
+            least two axes, else float32 whatever it gives.
         next_obs: Like `obs`: what the last step led to.
         reward: float32 [N].
         terminated: bool [N]: the episode ended for good.
@@ -61,12 +65,14 @@ class Environments(ABC):
     def __init__(self, count: int, observation_space: Any, action_space: Any) -> None:
         self.count = count
         self.observation_space = observation_space
-        discrete = isinstance(action_space, spaces.Discrete)
-        self.action_start = int(action_space.start) if discrete else 0
-        self.action_space = spaces.Discrete(action_space.n) if self.action_start else action_space
+        self.actions = Actions.of(action_space)
+        self.scale = Scale(self.actions)
+        renumbered = self.actions.kind == "discrete" and self.actions.start
+        self.action_space = spaces.Discrete(self.actions.count) if renumbered else action_space
         shape = (count, *observation_space.shape)
-        self.obs = np.zeros(shape, np.float32)
-        self.next_obs = np.zeros(shape, np.float32)
+        dtype = np.uint8 if is_image(observation_space) else np.float32
+        self.obs: NDArray[Any] = np.zeros(shape, dtype)
+        self.next_obs: NDArray[Any] = np.zeros(shape, dtype)
         self.reward = np.zeros(count, np.float32)
         self.terminated = np.zeros(count, np.bool_)
         self.truncated = np.zeros(count, np.bool_)
@@ -81,7 +87,8 @@ class Environments(ABC):
         """Steps every environment.
 
         Args:
-            actions: int64 [N] for discrete actions, counted from 0; else float32 [N, *shape].
+            actions: int64 [N] for discrete actions, counted from 0; for a Box float32 [N, width]
+                in [-1, 1], whose ends are the Box's bounds.
 
         Raises:
             EnvironmentFailedError: One failed three times in a row without a step in between.
@@ -106,3 +113,8 @@ class Environments(ABC):
     @abstractmethod
     def close(self) -> None:
         """Frees the environments."""
+
+
+def is_image(space: Any) -> bool:
+    """Whether observations of `space` are images: bytes of at least two axes."""
+    return getattr(space, "dtype", None) == np.uint8 and len(space.shape or ()) >= 2

@@ -48,6 +48,7 @@ class EnvPoolEnvironments(Environments):
             warnings.simplefilter("ignore", UserWarning)
             self._pool = envpool.make_gymnasium(env_id, num_envs=count, seed=int(words[0] >> 1))
             super().__init__(count, self._pool.observation_space, self._pool.action_space)
+        self._dtype = self.actions.dtype if self.actions.kind == "box" else "int32"
         self._ids = np.arange(count, dtype=np.int32)
         self._total = np.zeros(count)
         self._length = np.zeros(count, np.int64)
@@ -56,7 +57,8 @@ class EnvPoolEnvironments(Environments):
 
     def step(self, actions: NDArray[Any]) -> None:
         """Steps every environment."""
-        obs, reward, terminated, truncated, _ = self._pool.step(actions.astype(np.int32), self._ids)
+        sent = self.scale(actions).astype(self._dtype, copy=False)
+        obs, reward, terminated, truncated, _ = self._pool.step(sent, self._ids)
         self.next_obs[...] = obs
         self.reward[...] = reward
         self.terminated[...] = terminated

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from typing import Any
 
 import gymnasium
@@ -21,13 +22,17 @@ RECORDED_ACTIONS = 100_000
 
 _ALE = (
     "Atari games come with ale-py, which is not installed or not imported (then give "
-    "`ale_py:ALE/...`); observations that are images are not supported yet"
+    "`ale_py:ALE/...`)"
 )
 _FLAT = "observations that can be flattened to a vector of fixed size"
 
 
-def make_one(env_id: str) -> Any:
+def make_one(env_id: str, frame_stack: int = 1) -> Any:
     """One environment whose observations are a Box.
+
+    Args:
+        env_id: What `gymnasium.make` takes.
+        frame_stack: Newest observations that make one, along a new first axis; 1: no such axis.
 
     Raises:
         UnknownNameError: No such id; the near matches are listed.
@@ -35,10 +40,13 @@ def make_one(env_id: str) -> Any:
             observations have no fixed size.
     """
     try:
-        env = gymnasium.make(env_id, disable_env_checker=True)
+        with warnings.catch_warnings():
+            # MuJoCo's bindings and Gymnasium disagree about what is deprecated.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            env = gymnasium.make(env_id, disable_env_checker=True)
     except gymnasium.error.DependencyNotInstalled as e:
         raise ConfigError(
-            "env", "its packages installed", str(e), "pip install 'copal-rl[envs]'"
+            "env", "its packages installed", str(e), "pip install 'copal-rl[envs,mujoco]'"
         ) from e
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as e:
         if env_id.startswith("ALE/"):
@@ -48,8 +56,8 @@ def make_one(env_id: str) -> Any:
         got = f"`{env_id}` ({type(e).__name__}: {e})"
         raise ConfigError("env", "an id that Gymnasium can make", got) from e
     if not isinstance(env.observation_space, gymnasium.spaces.Box):
-        return _flattened(env)
-    return env
+        env = _flattened(env)
+    return env if frame_stack == 1 else gymnasium.wrappers.FrameStackObservation(env, frame_stack)
 
 
 def _flattened(env: Any) -> Any:
@@ -74,14 +82,19 @@ class GymnasiumEnvironments(Environments):
         count: N.
         seed: Seed of the run.
         first_stream: Stream of the first environment; the others follow.
+        frame_stack: Newest observations that make one; see `make_one`.
     """
 
-    def __init__(self, env_id: str, count: int, *, seed: int, first_stream: int = 0) -> None:
+    def __init__(
+        self, env_id: str, count: int, *, seed: int, first_stream: int = 0, frame_stack: int = 1
+    ) -> None:
         self._id, self._seed, self._first = env_id, seed, first_stream
-        self._envs = [make_one(env_id) for _ in range(count)]
+        self._stack = frame_stack
+        self._envs = [make_one(env_id, frame_stack) for _ in range(count)]
         one = self._envs[0]
         super().__init__(count, one.observation_space, one.action_space)
-        self._discrete = isinstance(self.action_space, gymnasium.spaces.Discrete)
+        self._box = self.actions.kind == "box"
+        self._floats = self.obs.dtype != np.uint8
         # 0 * x sums to 0 only if every x is finite: the cheapest test of a short vector.
         self._zeros = np.zeros(self.obs[0].size, np.float32)
         self._flat_next = self.next_obs.reshape(count, -1)
@@ -100,7 +113,8 @@ class GymnasiumEnvironments(Environments):
         if self.any_lost:
             self.lost[:] = False
             self.any_lost = False
-        for i, action in enumerate(actions.tolist() if self._discrete else actions):
+        sent = self.scale(actions)
+        for i, action in enumerate(sent if self._box else sent.tolist()):
             self._step_or_replace(i, action)
 
     def _step_or_replace(self, i: int, action: Any) -> None:
@@ -113,8 +127,9 @@ class GymnasiumEnvironments(Environments):
             self._begin(i)
 
     def _step_one(self, i: int, action: Any) -> None:
-        sent = action + self.action_start if self._discrete else action
-        obs, reward, terminated, truncated, _ = self._envs[i].step(sent)
+        # A copy: what the environment does with its action must not change what is repeated.
+        kept = action.copy() if self._box else action
+        obs, reward, terminated, truncated, _ = self._envs[i].step(action)
         reward = float(reward)
         self._take(i, obs, reward)
         self.reward[i] = reward
@@ -124,14 +139,15 @@ class GymnasiumEnvironments(Environments):
         self._total[i] += reward
         self._length[i] += 1
         if self._length[i] <= RECORDED_ACTIONS:
-            self._actions[i].append(action)
+            self._actions[i].append(kept)
         if terminated or truncated:
             self._ended.append(i)
             self.finished.append(Episode(self._total[i], self._length[i]))
 
     def _take(self, i: int, obs: Any, reward: float) -> None:
         self.next_obs[i] = obs
-        if not (self._flat_next[i].dot(self._zeros) == 0.0 and math.isfinite(reward)):
+        fine = not self._floats or self._flat_next[i].dot(self._zeros) == 0.0
+        if not (fine and math.isfinite(reward)):
             raise ValueError("the environment returned NaN or an infinite value")
 
     def advance(self) -> None:
@@ -172,10 +188,10 @@ class GymnasiumEnvironments(Environments):
         self.replaced.append(Replacement(i, f"{type(cause).__name__}: {cause}"))
         with contextlib.suppress(Exception):
             self._envs[i].close()
-        self._envs[i] = make_one(self._id)
+        self._envs[i] = make_one(self._id, self._stack)
 
     def state(self) -> list[dict[str, Any]]:
-        """Episode number, actions so far and current observation of each environment."""
+        """Episode number, actions so far as they were sent, and current observation of each."""
         whole = [n <= RECORDED_ACTIONS for n in self._length]
         return [
             {
@@ -206,8 +222,7 @@ class GymnasiumEnvironments(Environments):
             return False
         try:
             for action in state["actions"]:
-                given = action if self._discrete else np.asarray(action, np.float32)
-                self._step_one(i, given)
+                self._step_one(i, np.asarray(action, self.actions.dtype) if self._box else action)
         except Exception:  # noqa: BLE001 - whatever user code raises
             return False
         stored = np.asarray(state["obs"], self.obs.dtype)

@@ -4,55 +4,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from copal.algorithms import Columns
 from copal.envs import Environments
 from copal.runtime.control import Control, StepBudget
-
-BLOCK = 1024
-"""Random numbers drawn at a time."""
-
-
-class Exploration:
-    """Epsilon-greedy noise from (seed, actor, number of draws): its whole state is that number.
-
-    Args:
-        seed: Seed of the run.
-        actor: Number of the actor.
-        count: Environments of the actor.
-        actions: Number of actions.
-    """
-
-    def __init__(self, seed: int, actor: int, count: int, actions: int) -> None:
-        self._key = np.array([seed, actor], np.uint64)
-        self._count, self._actions = count, actions
-        self.draws = 0
-        self._fill(0)
-
-    def next(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Uniform numbers in [0, 1) and random actions, one of each an environment."""
-        at = self.draws % BLOCK
-        if at == 0 and self.draws:
-            self._fill(self.draws // BLOCK)
-        self.draws += 1
-        return self._uniform[at], self._action[at]
-
-    def restore(self, draws: int) -> None:
-        """Goes on after `draws` calls of `next`."""
-        self.draws = draws
-        self._fill(draws // BLOCK)
-
-    def _fill(self, block: int) -> None:
-        counter = np.array([0, 0, 0, block], np.uint64)
-        generator = np.random.Generator(np.random.Philox(key=self._key, counter=counter))
-        shape = (BLOCK, self._count)
-        self._uniform = generator.random(shape, np.float32)
-        self._action = generator.integers(self._actions, size=shape)
+from copal.runtime.exploration import Exploration
 
 
 @dataclass(frozen=True)
@@ -67,8 +28,6 @@ class Shared:
     """Steps left."""
     store: Any
     """The newest weights."""
-    epsilon: Callable[[int], float]
-    """Share of random actions by env step."""
     control: Control
     """Flags of the main thread."""
 
@@ -79,8 +38,8 @@ class Actor:
     Args:
         index: Number of the actor.
         environments: What it steps.
-        policy: `act_into(store, obs, actions)` writes greedy actions, int64 [N].
-        exploration: Its noise.
+        exploration: Chooses its actions.
+        columns: Column name to (shape, dtype), as the replay has them.
         shared: What it shares with the others.
     """
 
@@ -88,24 +47,25 @@ class Actor:
         self,
         index: int,
         environments: Environments,
-        policy: Any,
         exploration: Exploration,
+        columns: Columns,
         shared: Shared,
     ) -> None:
         self.environments = environments
         self.exploration = exploration
         self.error: BaseException | None = None
-        self._policy, self._shared = policy, shared
+        self._shared = shared
         n = environments.count
         self._streams = np.arange(index * n, (index + 1) * n)
-        self._actions = np.zeros(n, np.int64)
-        # Views of arrays that the environments allocated once, as the replay wants them.
+        self._actions = environments.actions.buffer(n)
+        # Views of arrays that the environments allocated once, as policy and replay want them.
         self._obs = environments.obs.reshape(n, -1)
+        shape, _ = columns["obs"]
         self._row = {
-            "obs": self._obs,
+            "obs": environments.obs.reshape(n, *shape),
             "action": self._actions,
             "reward": environments.reward,
-            "next_obs": environments.next_obs.reshape(n, -1),
+            "next_obs": environments.next_obs.reshape(n, *shape),
             "terminated": environments.terminated,
             "truncated": environments.truncated,
         }
@@ -120,11 +80,7 @@ class Actor:
             EnvironmentFailedError: An environment failed three times in a row.
         """
         shared, environments = self._shared, self.environments
-        uniform, actions = self.exploration.next()
-        explore = uniform < shared.epsilon(before)
-        if not explore.all():
-            self._policy.act_into(shared.store, self._obs, self._actions)
-        np.copyto(self._actions, actions, where=explore)
+        self.exploration.act(shared.store, self._obs, before, self._actions)
         environments.step(self._actions)
         if environments.any_lost:
             self._add_what_is_left()

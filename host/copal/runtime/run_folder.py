@@ -13,7 +13,7 @@ from typing import Any
 
 from copal.config import RESUMABLE, TrainConfig
 from copal.errors import CheckpointError, ConfigError, NoSuchRunError
-from copal.runtime import files, machine, metrics
+from copal.runtime import files, machine, metrics, settings
 
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
@@ -30,6 +30,7 @@ def settle(config: TrainConfig, given: Collection[str] | None = None) -> TrainCo
     Raises:
         ConfigError: The folder is in use, or a setting contradicts the run that is resumed.
         CheckpointError: The folder to resume holds no run.
+        UnknownNameError: There is no such algorithm.
     """
     if config.resume is not None:
         return _resumed(config, config.resume, named_settings(config, given))
@@ -41,7 +42,7 @@ def settle(config: TrainConfig, given: Collection[str] | None = None) -> TrainCo
             f"`{out}`, which holds files",
             f"choose another one, or go on with it: --resume {out}",
         )
-    return dataclasses.replace(config, out=out)
+    return settings.settled(dataclasses.replace(config, out=out))
 
 
 def prepare(config: TrainConfig) -> Path:
@@ -128,7 +129,7 @@ def _resumed(config: TrainConfig, folder: Path, given: Collection[str]) -> Train
             "out", f"nothing, or `{folder}` as --resume says", f"`{config.out}`", "drop --out"
         )
     try:
-        saved = TrainConfig.from_dict(json.loads((folder / CONFIG).read_text()))
+        saved = TrainConfig.from_dict(_today(json.loads((folder / CONFIG).read_text())))
     except (OSError, ValueError) as e:
         if isinstance(e, ConfigError):
             raise
@@ -152,4 +153,12 @@ def _resumed(config: TrainConfig, folder: Path, given: Collection[str]) -> Train
                 f"`{wanted}`",
                 "leave it out, or start a new run",
             )
-    return TrainConfig(**{**chosen, "out": folder, "resume": folder})
+    return settings.settled(TrainConfig(**{**chosen, "out": folder, "resume": folder}))
+
+
+def _today(data: dict[str, Any]) -> dict[str, Any]:
+    """The content of a config.json in the names and values of this version."""
+    if "learner_mode" not in data and data.get("max_grad_norm", 0.0) is None:
+        # Version 0.1 wrote None where no clipping was meant.
+        return {**data, "max_grad_norm": 0.0}
+    return data

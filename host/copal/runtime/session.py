@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ from copal.config import TrainConfig
 from copal.errors import CheckpointError
 from copal.native import native
 from copal.replay import LinearSchedule, PrioritizedReplay, UniformReplay
-from copal.runtime import files, loops
-from copal.runtime.actors import Actor, Exploration, Shared
+from copal.runtime import exploration, files, loops
+from copal.runtime.actors import Actor, Shared
 from copal.runtime.checkpoint import Checkpoint
 from copal.runtime.control import Control, StepBudget
-from copal.runtime.policy import PolicyFacts
+from copal.runtime.policy import PolicyFacts, make_policy
+from copal.runtime.settings import algorithm_settings, check_exploration, known
 
 SLACK_STEPS = 8
 """Env steps of an actor that may be under way beyond what the ratio asks for."""
@@ -52,6 +53,8 @@ class Session:
     """What the actors share."""
     actors: list[Actor]
     """The actors, whose threads belong to the trainer."""
+    epsilon: LinearSchedule
+    """Share of random discrete actions by env step."""
     beta: LinearSchedule
     """Exponent of the importance weights by update."""
 
@@ -111,13 +114,14 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
     with contextlib.ExitStack() as undo:
         pools = list(_environments(config, undo))
         one = pools[0]
-        settings = _algorithm_settings(config, algorithm.config)
+        settings = algorithm_settings(config, algorithm)
         built = algorithm.build(one.observation_space, one.action_space, settings, config.seed)
+        check_exploration(config, built.exploration)
         state = LearnerState.initial(built.update, built.parameters)
         if found is not None:
             state = _learner_state(found, state)
         learner = registry.learner(
-            backend, built, state, batch_size=config.batch_size, learners=config.learners
+            backend, built, state, batch_size=known(config.batch_size), learners=config.learners
         )
         replay = _replay(config, built) if found is None else _load_replay(config, found)
         acting = [network.name for network in built.update.policy.networks]
@@ -133,7 +137,7 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
             gate,
             store,
             acting=acting,
-            batch_size=config.batch_size,
+            batch_size=known(config.batch_size),
             beta=beta,
         )
         shared = Shared(
@@ -141,20 +145,22 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
             gate,
             StepBudget(config.steps, env_steps, control.wake),
             store,
-            _epsilon(config),
             control,
         )
-        actors = _actors(config, pools, built, shared)
+        epsilon = _epsilon(config)
+        actors = _actors(config, pools, built, shared, epsilon)
         undo.pop_all()
     facts = PolicyFacts(
         config.env,
         algorithm.name,
         tuple(one.observation_space.shape),
-        int(one.action_space.n),
-        one.action_start,
+        one.actions,
         config.vectorization,
+        config.frame_stack,
     )
-    return Session(config, built, facts, replay, learner, loop, store, shared, actors, beta)
+    return Session(
+        config, built, facts, replay, learner, loop, store, shared, actors, epsilon, beta
+    )
 
 
 def _environments(config: TrainConfig, undo: contextlib.ExitStack) -> Iterator[envs.Environments]:
@@ -165,20 +171,10 @@ def _environments(config: TrainConfig, undo: contextlib.ExitStack) -> Iterator[e
             seed=config.seed,
             first_stream=i * config.num_envs,
             vectorization=config.vectorization,
+            frame_stack=config.frame_stack,
         )
         undo.callback(pool.close)
         yield pool
-
-
-def _algorithm_settings(config: TrainConfig, kind: Callable[..., Any]) -> Any:
-    return kind(
-        hidden=config.hidden,
-        learning_rate=config.learning_rate,
-        loss="huber" if config.huber else "squared",
-        target_tau=config.target_tau,
-        target_update_interval=config.target_update_interval,
-        max_grad_norm=config.max_grad_norm,
-    )
 
 
 def _learner_state(found: Checkpoint, initial: LearnerState) -> LearnerState:
@@ -205,7 +201,7 @@ def _replay(config: TrainConfig, built: Built) -> Any:
     kind = PrioritizedReplay if config.prioritized else UniformReplay
     options: dict[str, Any] = {"alpha": config.alpha} if config.prioritized else {}
     return kind(
-        capacity=config.buffer_size,
+        capacity=known(config.buffer_size),
         columns=built.columns,
         fanout=config.fanout,
         n_step=config.n_step,
@@ -225,7 +221,7 @@ def _starts(config: TrainConfig) -> int:
     # An n-step row is written n steps after its own; one whose next observation is shared can be
     # drawn once the row n steps later is written, too.
     pending = config.n_step * (2 if config.share_next_obs else 1)
-    return max(config.learning_starts, pending * config.actors * config.num_envs)
+    return max(known(config.learning_starts), pending * config.actors * config.num_envs)
 
 
 def _slack(config: TrainConfig) -> int:
@@ -239,16 +235,30 @@ def _epsilon(config: TrainConfig) -> LinearSchedule:
 
 
 def _beta(config: TrainConfig) -> LinearSchedule:
-    updates = int(max(0, config.steps - config.learning_starts) / config.update_interval)
+    updates = int(max(0, config.steps - known(config.learning_starts)) / config.update_interval)
     return LinearSchedule(config.beta_start, config.beta_end, updates)
 
 
 def _actors(
-    config: TrainConfig, pools: list[envs.Environments], built: Built, shared: Shared
+    config: TrainConfig,
+    pools: list[envs.Environments],
+    built: Built,
+    shared: Shared,
+    epsilon: LinearSchedule,
 ) -> list[Actor]:
-    policy = native.Policy(built.update.policy.to_dict())
-    actions = int(np.int64(pools[0].action_space.n))
-    return [
-        Actor(i, pool, policy, Exploration(config.seed, i, config.num_envs, actions), shared)
-        for i, pool in enumerate(pools)
-    ]
+    policy = make_policy(built.update.policy)
+    actors = []
+    for i, pool in enumerate(pools):
+        explore = exploration.make(
+            built.exploration,
+            policy,
+            seed=config.seed,
+            actor=i,
+            count=config.num_envs,
+            actions=pool.actions.width if pool.actions.kind == "box" else pool.actions.count,
+            epsilon=epsilon,
+            starts=known(config.learning_starts),
+            sigma=config.exploration_noise or 0.0,
+        )
+        actors.append(Actor(i, pool, explore, built.columns, shared))
+    return actors

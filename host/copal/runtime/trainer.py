@@ -305,6 +305,7 @@ class Trainer:
         seconds = max(now - self._recorded_s, 1e-9)
         steps_before, updates_before = self._recorded
         self._recorded_s, self._recorded = now, (env_steps, updates)
+        nan = float("nan")
         after = env_steps - parts.shared.gate.learning_starts
         figures: dict[str, Any] = {
             "return": float(np.mean(self._returns)) if self._returns else float("nan"),
@@ -314,7 +315,7 @@ class Trainer:
             "env_steps_per_s": (env_steps - steps_before) / seconds,
             "updates_per_s": (updates - updates_before) / seconds,
             "ratio": after / updates if updates else float("nan"),
-            "epsilon": parts.shared.epsilon(env_steps),
+            "epsilon": parts.epsilon(env_steps) if parts.built.exploration == "epsilon" else nan,
             "beta": parts.beta(updates) if config.prioritized else float("nan"),
             "env_restarts": parts.env_restarts,
             "replay_rows": len(parts.replay),
