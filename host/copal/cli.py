@@ -34,6 +34,10 @@ class EvalConfig:
     """Episodes to play greedily."""
     seed: int = 10_000
     """Seed of the first episode."""
+    algo: str | None = None
+    """Algorithm that the policy has to be of; None: any."""
+    env: str | None = None
+    """Environment that the policy has to be for; None: any."""
     json: bool = False
     """Print one JSON object instead of text."""
 
@@ -50,7 +54,8 @@ def train(args: Sequence[str]) -> int:
     """Train an agent."""
     from copal.config import TrainConfig
 
-    config = _parse(TrainConfig, "copal train", args)
+    text = _defaults_by_algorithm() if {"-h", "--help"}.intersection(args) else None
+    config = _parse(TrainConfig, "copal train", _spelt_out(args), text)
     from copal.runtime import train as run
 
     result = run(config, given=_named(args))
@@ -63,7 +68,13 @@ def evaluate(args: Sequence[str]) -> int:
     config = _parse(EvalConfig, "copal eval", args)
     from copal.runtime import evaluate as run
 
-    score = run(config.dir, episodes=config.episodes, seed=config.seed)
+    score = run(
+        config.dir,
+        episodes=config.episodes,
+        seed=config.seed,
+        algo=config.algo,
+        env=config.env,
+    )
     if config.json:
         print(json.dumps(dataclasses.asdict(score)))
     else:
@@ -164,9 +175,44 @@ def _named(args: Sequence[str]) -> set[str]:
     return {ALIASES.get(name, name) for name in names}
 
 
-def _parse(config: type[Config], prog: str, args: Sequence[str]) -> Config:
+def _spelt_out(args: Sequence[str]) -> list[str]:
+    """`--x` and `--no-x` with the value that a switch needs which is True, False or None."""
+    from copal.config import OPTIONAL_SWITCHES
+
+    known = {name.replace("_", "-") for name in OPTIONAL_SWITCHES}
+    found: list[str] = []
+    for i, arg in enumerate(args):
+        name = arg.replace("_", "-").removeprefix("--")
+        if arg.startswith("--no-") and name.removeprefix("no-") in known:
+            found += [f"--{name.removeprefix('no-')}", "False"]
+        elif arg.startswith("--") and name in known:
+            valued = args[i + 1 : i + 2] in (["True"], ["False"], ["None"])
+            found += [arg] if valued else [arg, "True"]
+        else:
+            found.append(arg)
+    return found
+
+
+def _defaults_by_algorithm() -> str:
+    """What a setting that is None stands for, one line an algorithm."""
+    from copal import algorithms
+
+    lines = ["Train an agent. A setting that is None takes the value of the algorithm:", ""]
+    for name in algorithms.names():
+        values = algorithms.get(name).defaults.items()
+        lines.append(f"{name}: " + ", ".join(f"{key} {_short(value)}" for key, value in values))
+    return "\n\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _parse(
+    config: type[Config], prog: str, args: Sequence[str], description: str | None = None
+) -> Config:
     """Reads `config` from the command line; a usage error ends the process with status 2."""
-    return tyro.cli(config, prog=prog, args=list(args))
+    return tyro.cli(config, prog=prog, args=list(args), description=description)
 
 
 if __name__ == "__main__":

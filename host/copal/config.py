@@ -53,8 +53,7 @@ class TrainConfig:
     learners: int = 1
     """Parallel learners; they share each batch."""
     learner_mode: str = "sync"
-    """Learners share each batch (`sync`), or apply the gradients of batches of their own (`async`).
-    """
+    """`sync`: learners share each batch; `async`: each applies the gradient of its own one."""
     update_interval: float = 1.0
     """Environment steps per learner update; 0.5 means two updates a step."""
     deterministic: bool = False
@@ -306,7 +305,7 @@ def _check(c: TrainConfig) -> None:
 
 
 def _check_sizes(c: TrainConfig) -> None:
-    """Settings that bound each other; those of them that are None are checked once they are known."""
+    """Settings that bound each other; one that is None is checked once it is known."""
     if c.batch_size is not None and c.learners > c.batch_size:
         raise ConfigError(
             "learners",

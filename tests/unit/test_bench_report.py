@@ -29,6 +29,7 @@ from copal.bench.peers.drivers import protocol, training
 from copal.config import TrainConfig
 from copal.errors import ConfigError, UnknownNameError
 from copal.runtime.machine import allowed_cpus
+from copal.runtime.settings import settled
 
 ANSWERS = """
 import json, sys
@@ -187,7 +188,7 @@ def test_the_torch_loop_gets_the_settings_of_our_run() -> None:
     top.add_argument("--solve", action="store_true")
     top.add_argument("--stop-at-return", type=float)
     options = top.parse_args(train_report.solver_arguments(chosen))
-    settings = training.settings(options)
+    settings, chosen = training.settings(options), settled(chosen)
     for name in ("learning_rate", "gamma", "batch_size", "target_tau", "buffer_size", "n_step"):
         assert getattr(settings, name) == getattr(chosen, name), name
     assert settings.max_grad_norm == 5.0

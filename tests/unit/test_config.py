@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 import tyro
 
+from copal import algorithms
 from copal import config as config_module
-from copal.config import RESUMABLE, TrainConfig
+from copal.config import FALLBACKS, OPTIONAL, RESUMABLE, TrainConfig, resolve
 from copal.errors import ConfigError
+from copal.runtime import settings
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,21 @@ from copal.errors import ConfigError
         ("learning_rate", -1e-3),
         ("gamma", 1.01),
         ("gamma", float("nan")),
-        ("max_grad_norm", 0.0),
+        ("max_grad_norm", -0.5),
+        ("learner_mode", "both"),
+        ("learner_mode", None),
+        ("frame_stack", 0),
+        ("actor_learning_rate", 0.0),
+        ("reward_scale", 0.0),
+        ("reward_scale", None),
+        ("normalize_observations", None),
+        ("autotune", "yes"),
+        ("policy_delay", 0),
+        ("target_noise", -0.1),
+        ("target_noise_clip", float("inf")),
+        ("initial_temperature", 0.0),
+        ("target_entropy", float("nan")),
+        ("exploration_noise", "some"),
         ("target_tau", 0.0),
         ("target_tau", 1.5),
         ("target_update_interval", 0),
@@ -104,6 +120,9 @@ def test_environment_that_is_no_id_is_told_how_to_become_one() -> None:
         {"batch_size": 65, "buffer_size": 64},
         {"learning_starts": 2_000, "buffer_size": 1_000, "steps": 5_000},
         {"deterministic": True, "vectorization": "envpool"},
+        {"frame_stack": 4, "vectorization": "envpool"},
+        {"learner_mode": "async", "deterministic": True},
+        {"learner_mode": "async", "backend": "torch"},
         {"share_next_obs": True, "n_step": 4, "num_envs": 9, "buffer_size": 72, "steps": 9},
     ],
 )
@@ -156,3 +175,71 @@ def test_paths_may_be_text_and_widths_a_list() -> None:
     """What people type in Python means the same as what the command line gives."""
     config = TrainConfig(out="runs/a", hidden=[32, 32])  # type: ignore[arg-type]
     assert config == TrainConfig(out=Path("runs/a"), hidden=(32, 32))
+
+
+def test_what_is_left_open_is_the_algorithms() -> None:
+    """Its own value, the general one where it has none, and what was set wins."""
+    config = TrainConfig(learning_rate=0.25)
+    resolved = resolve(config, {"learning_rate": 1.0, "batch_size": 7, "policy_delay": 3})
+    assert (resolved.learning_rate, resolved.batch_size, resolved.policy_delay) == (0.25, 7, 3)
+    assert resolved.buffer_size == FALLBACKS["buffer_size"]
+    assert resolved.target_noise is None
+    assert resolve(resolved, {"batch_size": 8}) == resolved
+
+
+def test_values_that_do_not_go_together_once_they_are_known() -> None:
+    """Three learners are fine, until the algorithm's batch has two rows."""
+    with pytest.raises(ConfigError, match="at most batch_size = 2"):
+        resolve(TrainConfig(learners=3), {"batch_size": 2})
+
+
+def test_defaults_are_settings() -> None:
+    """An algorithm cannot set what does not exist."""
+    with pytest.raises(ConfigError, match="`momentum`"):
+        resolve(TrainConfig(), {"momentum": 0.9})
+
+
+@pytest.mark.parametrize("name", algorithms.names())
+def test_defaults_of_our_algorithms_leave_nothing_open(name: str) -> None:
+    """Each of their own settings has a value, and only settings that may be open are named."""
+    chosen = settings.settled(TrainConfig(algo=name))
+    assert set(algorithms.get(name).defaults) <= OPTIONAL
+    own = settings.algorithm_settings(chosen, algorithms.get(name))
+    assert own.learning_rate == chosen.learning_rate
+    assert (own.loss == "huber") == chosen.huber
+    assert None not in (chosen.batch_size, chosen.buffer_size, chosen.prioritized, chosen.hidden)
+    assert settings.settled(chosen) == chosen
+
+
+@pytest.mark.parametrize(
+    ("algo", "name", "value", "user"),
+    [
+        ("dqn", "policy_delay", 2, "td3"),
+        ("sac", "target_noise", 0.1, "td3"),
+        ("td3", "autotune", False, "sac"),
+        ("double-dqn", "actor_learning_rate", 1e-3, "ddpg"),
+    ],
+)
+def test_a_setting_that_is_not_used_is_refused(algo: str, name: str, value: Any, user: str) -> None:
+    """The error names the algorithms that use it."""
+    chosen = settings.settled(TrainConfig(algo=algo, **{name: value}))
+    with pytest.raises(ConfigError, match=user) as caught:
+        settings.algorithm_settings(chosen, algorithms.get(algo))
+    assert caught.value.field == name
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        ("epsilon", "exploration_noise", 0.2),
+        ("policy", "exploration_noise", 0.2),
+        ("gaussian", "epsilon_end", 0.1),
+        ("policy", "epsilon_fraction", 0.5),
+    ],
+)
+def test_a_setting_of_another_exploration_is_refused(kind: str, name: str, value: Any) -> None:
+    """Unless it has its default value, which says nothing."""
+    with pytest.raises(ConfigError) as caught:
+        settings.check_exploration(TrainConfig(**{name: value}), kind)
+    assert caught.value.field == name
+    settings.check_exploration(TrainConfig(), kind)

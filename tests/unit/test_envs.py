@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import counting_env
 from copal import envs
+from copal.envs import Actions, Scale
 from copal.errors import ConfigError, EnvironmentFailedError, UnknownNameError
 
 
@@ -259,3 +261,188 @@ def test_envpool_shows_no_step_across_episodes() -> None:
         ends += int(ended.sum())
     assert ends == len(pool.finished) > 40
     pool.close()
+
+
+def moves(pool: envs.Environments, rng: np.random.Generator) -> np.ndarray:
+    """Random actions of any kind, continuous ones a little beyond [-1, 1]."""
+    if pool.actions.kind == "box":
+        return rng.uniform(-1.2, 1.2, (pool.count, pool.actions.width)).astype(np.float32)
+    return rng.integers(pool.actions.count, size=pool.count)
+
+
+CONTINUOUS = [
+    "Pendulum-v1",
+    "LunarLanderContinuous-v3",
+    "HalfCheetah-v5",
+    "Hopper-v5",
+    "Walker2d-v5",
+]
+
+
+@pytest.mark.parametrize("env_id", CONTINUOUS)
+def test_continuous_actions_match_gymnasium_itself(env_id: str) -> None:
+    """-1 and 1 are the bounds, what is beyond them is clipped, in between it is linear."""
+    pool, bare = envs.make(env_id, 1, seed=11), gymnasium.make(env_id)
+    low, high = bare.action_space.low, bare.action_space.high
+    assert pool.obs.dtype == np.float32
+    rng = np.random.default_rng(0)
+    expected, _ = bare.reset(seed=int(np.random.SeedSequence((11, 0, 0)).generate_state(1)[0]))
+    for _ in range(40):
+        np.testing.assert_array_equal(pool.obs[0], expected.astype(np.float32))
+        action = moves(pool, rng)
+        pool.step(action)
+        inside = (np.clip(action[0], -1, 1) + 1) / 2 * (high - low) + low
+        # Halfway through, the simulator must be at the very same state, so its own input is used.
+        sent = pool.scale(action)[0]
+        np.testing.assert_allclose(sent, inside, rtol=0, atol=1e-6 * float((high - low).max()))
+        assert bare.action_space.contains(sent)
+        expected, reward, terminated, truncated, _ = bare.step(sent)
+        assert pool.reward[0] == np.float32(reward)
+        if terminated or truncated:
+            break
+        pool.advance()
+
+
+@pytest.mark.parametrize("env_id", CONTINUOUS)
+@pytest.mark.parametrize("steps", [1, 70, 260])
+def test_restored_continuous_episode_goes_on_bit_equal(env_id: str, steps: int) -> None:
+    """Through JSON and back, the seed and the actions lead to the same bits."""
+    rng = np.random.default_rng(steps)
+    one, two = (envs.make(env_id, 2, seed=5, first_stream=4) for _ in range(2))
+    for _ in range(steps):
+        one.step(moves(one, rng))
+        one.advance()
+    assert two.restore(json.loads(json.dumps(one.state()))) == []
+    for _ in range(30):
+        np.testing.assert_array_equal(one.obs, two.obs)
+        actions = moves(one, rng)
+        one.step(actions)
+        two.step(actions)
+        np.testing.assert_array_equal(one.next_obs, two.next_obs)
+        np.testing.assert_array_equal(one.reward, two.reward)
+        one.advance()
+        two.advance()
+
+
+class Keeps(Spaces):
+    """Writes into its action, and keeps the first one it got."""
+
+    first: Any = None
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self.first is None:
+            self.first = action
+        obs = np.array([self.first.ravel()[0], action.ravel()[1]], np.float32)
+        action[...] = 7
+        return obs, 0.0, False, False, {}
+
+
+def box(low: float, high: float, shape: tuple[int, ...] = (2, 3), dtype: Any = np.float32) -> Any:
+    return gymnasium.spaces.Box(low, high, shape, dtype)
+
+
+def test_an_action_belongs_to_the_environment() -> None:
+    """It may be written to and kept: neither the next action nor what is recorded changes."""
+    pool = made(Keeps, action=box(-4, 2))
+    for value in (0.0, 0.5):
+        pool.step(np.full((1, 6), value, np.float32))
+        assert pool.next_obs[0, 1] == -1 + 3 * value
+        pool.advance()
+    assert pool.obs[0, 0] == 7, "the environment's own doing"
+    recorded = np.array(pool.state()[0]["actions"])
+    np.testing.assert_array_equal(recorded, np.stack([np.full((2, 3), v) for v in (-1, 0.5)]))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ends_of_the_range_are_exactly_the_bounds(dtype: Any) -> None:
+    """Whatever the bounds, tiny or huge."""
+    rng = np.random.default_rng(0)
+    for size in (1e-30, 1.0, 1e30, float(np.finfo(dtype).max) / 16):
+        low, high = np.sort(rng.uniform(-size, size, (2, 5)).astype(dtype), axis=0)
+        scale = Scale(Actions.of(gymnasium.spaces.Box(low, high, dtype=dtype)))
+        ends = scale(np.array([[-1] * 5, [1] * 5, [-9] * 5, [9] * 5], np.float32))
+        assert ends.dtype == dtype
+        assert ((ends >= low) & (ends <= high)).all()
+        np.testing.assert_allclose(ends, [low, high, low, high], rtol=0, atol=1e-6 * size)
+
+
+def test_actions_round_trip_as_json() -> None:
+    """Of every kind."""
+    for space in (
+        box(-1, 3, dtype=np.float64),
+        gymnasium.spaces.Discrete(4, start=-2),
+        gymnasium.spaces.MultiBinary(3),
+    ):
+        actions = Actions.of(space)
+        assert Actions.from_dict(json.loads(json.dumps(actions.to_dict()))) == actions
+
+
+@pytest.mark.parametrize(("low", "high"), [(-np.inf, 1), (0, np.inf)])
+def test_actions_without_bounds_are_refused(low: float, high: float) -> None:
+    """[-1, 1] cannot be scaled to them."""
+    with pytest.raises(ConfigError, match="finite bounds"):
+        made(Spaces, action=box(low, high))
+
+
+class Screen(Spaces):
+    """Bytes [2, 3] that count the steps."""
+
+    def __init__(self) -> None:
+        super().__init__(gymnasium.spaces.Box(0, 255, (2, 3), np.uint8))
+        self.steps = 0
+
+    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+        self.steps = 0
+        return np.full((2, 3), 9, np.uint8), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        del action
+        self.steps += 1
+        return np.full((2, 3), 10 * self.steps, np.uint8), 1.0, self.steps == 3, False, {}
+
+
+def test_images_stay_bytes() -> None:
+    """Also when an episode is restored."""
+    pool = made(Screen)
+    assert (pool.obs.dtype, pool.obs.shape) == (np.uint8, (1, 2, 3))
+    pool.step(zeros(1))
+    assert (pool.next_obs == 10).all()
+    pool.advance()
+    again = envs.make("Odd-v0", 1, seed=0)
+    assert again.restore(json.loads(json.dumps(pool.state()))) == []
+    np.testing.assert_array_equal(again.obs, pool.obs)
+
+
+@pytest.mark.parametrize("env_id", ["Odd-v0", "Counting-v0"])
+def test_stacked_observations_are_the_newest_ones(env_id: str) -> None:
+    """Along a first axis, oldest first; an episode begins with copies of its first one."""
+    made(Screen)
+    plain, stacked = envs.make(env_id, 1, seed=3), envs.make(env_id, 1, seed=3, frame_stack=3)
+    assert stacked.obs.dtype == plain.obs.dtype
+    frames = [plain.obs[0].copy()] * 3
+    for _ in range(9):
+        np.testing.assert_array_equal(stacked.obs[0], np.stack(frames[-3:]))
+        plain.step(zeros(1))
+        stacked.step(zeros(1))
+        ended = bool(plain.terminated[0])
+        plain.advance()
+        stacked.advance()
+        frames = [plain.obs[0].copy()] * 3 if ended else [*frames, plain.obs[0].copy()]
+
+
+@pytest.mark.parametrize("env_id", ["Pendulum-v1", "HalfCheetah-v5"])
+def test_envpool_takes_continuous_actions(env_id: str) -> None:
+    """Whatever float its own bindings ask for; larger actions have larger effects."""
+    pytest.importorskip("envpool", exc_type=ImportError)
+    rewards = []
+    for value in (0.0, 1.0):
+        pool = envs.make(env_id, 2, seed=3, vectorization="envpool")
+        total = np.zeros(2)
+        for _ in range(5):
+            pool.step(np.full((2, pool.actions.width), value, np.float32))
+            total += pool.reward
+            pool.advance()
+        assert np.isfinite(total).all()
+        rewards.append(total)
+        pool.close()
+    assert (rewards[0] != rewards[1]).all()

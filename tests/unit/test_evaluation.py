@@ -15,6 +15,7 @@ import pytest
 import copal
 import counting_env
 from copal import algorithms
+from copal.envs import Actions
 from copal.errors import CheckpointError, ConfigError, EnvironmentFailedError, SchemaError
 from copal.program import reference
 from copal.runtime import evaluation
@@ -27,7 +28,7 @@ def random_policy(env_id: str, seed: int) -> Policy:
     env = gymnasium.make(env_id)
     built = algorithms.get("dqn").build(env.observation_space, env.action_space, None, seed)
     shape = env.observation_space.shape
-    facts = PolicyFacts(env_id, "dqn", shape, int(env.action_space.n))
+    facts = PolicyFacts(env_id, "dqn", shape, Actions.of(env.action_space))
     env.close()
     return Policy(built.update.policy, built.parameters["q"], facts)
 

@@ -24,6 +24,7 @@ from copal.bench.runner import (
 )
 from copal.bench.table import Report, Row
 from copal.config import TrainConfig
+from copal.runtime.settings import settled
 
 LEARNING_STARTS = 1000
 EPSILON_STEPS = 1000
@@ -128,8 +129,9 @@ def solve_config(config: TrainBench) -> TrainConfig:
 
 def solver_arguments(chosen: TrainConfig) -> list[str]:
     """The same settings as flags of the torch loop; its replay stays uniform."""
+    chosen = settled(chosen)
     flags: list[str] = ["--solve", *(("--double",) if "double" in chosen.algo else ())]
-    if chosen.max_grad_norm is not None:
+    if chosen.max_grad_norm:
         flags += ["--max-grad-norm", str(chosen.max_grad_norm)]
     if chosen.stop_at_return is not None:
         flags += ["--stop-at-return", str(chosen.stop_at_return)]
@@ -154,7 +156,7 @@ def solver_arguments(chosen: TrainConfig) -> list[str]:
     }
     for name, value in values.items():
         flags += [f"--{name}", str(value)]
-    return [*flags, "--hidden", *map(str, chosen.hidden)]
+    return [*flags, "--hidden", *map(str, chosen.hidden or ())]
 
 
 def _solve(config: TrainBench) -> Measured:

@@ -66,8 +66,10 @@ class Actions:
         Raises:
             TypeError: A name is not known.
         """
-        lists = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-        return cls(**lists)
+        values: dict[str, Any] = dict(data)
+        for name in ("shape", "low", "high"):
+            values[name] = tuple(values.get(name, ()))
+        return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -97,7 +99,7 @@ class Scale:
         self._box = actions.kind == "box"
         if self._box:
             low, high = (np.array(b, np.float64) for b in (actions.low, actions.high))
-            # Halves first: the sum of two huge bounds would overflow.
+            # Halves first: the difference of two huge bounds would overflow.
             dtype = np.dtype(actions.dtype)
             self._centre = (low / 2 + high / 2).astype(dtype)
             self._half = (high / 2 - low / 2).astype(dtype)
@@ -116,7 +118,7 @@ class Scale:
         if not self._box:
             return actions + self.actions.start if self.actions.start else actions.copy()
         # Allocated anew, because an environment may keep or change what it gets.
-        sent = actions.reshape(len(actions), -1) * self._half
+        sent: NDArray[Any] = actions.reshape(len(actions), -1) * self._half
         sent += self._centre
         np.maximum(sent, self._low, out=sent)
         np.minimum(sent, self._high, out=sent)

@@ -47,20 +47,29 @@ class Interrupted(Exception):  # noqa: N818 - not an error, a request
     """The evaluation was asked to stop."""
 
 
-def evaluate(directory: Path | str, episodes: int = 20, seed: int = 10_000) -> Score:
+def evaluate(
+    directory: Path | str,
+    episodes: int = 20,
+    seed: int = 10_000,
+    *,
+    algo: str | None = None,
+    env: str | None = None,
+) -> Score:
     """Scores the policy of a run.
 
     Args:
         directory: Run folder, or policy folder.
         episodes: Episodes to play greedily.
         seed: Seed of the first episode; the others follow.
+        algo: Algorithm that the policy has to be of; None: any.
+        env: Environment that the policy has to be for; None: any.
 
     Raises:
-        CheckpointError: There is no policy.
+        CheckpointError: There is no policy, or one of another algorithm or environment.
         ConfigError: `episodes` is below 1 or `seed` below 0.
         EnvironmentFailedError: An episode fails three times.
     """
-    return play(Policy.load(directory), episodes, seed)
+    return play(Policy.load(directory, algo=algo, env=env), episodes, seed)
 
 
 def play(
@@ -109,7 +118,9 @@ def _play_slots(
             raise Interrupted
         for row, slot in zip(obs, slots, strict=False):
             row[:] = slot.obs
-        actions = policy.actions(obs[: len(slots)]).tolist()
+        actions = policy.scale(policy.actions(obs[: len(slots)]))
+        if actions.ndim == 1:
+            actions = actions.tolist()
         ended = [slot for slot, a in zip(slots, actions, strict=True) if slot.step(a)]
         for slot in ended:
             at = slot.seed - seeds.start
@@ -123,8 +134,8 @@ class _Slot:
     """One environment that plays episode after episode; a failure begins the episode again."""
 
     def __init__(self, policy: Policy) -> None:
-        self._id, self._start = policy.facts.env, policy.facts.action_start
-        self._env = make_one(self._id)
+        self._id, self._stack = policy.facts.env, policy.facts.frame_stack
+        self._env = make_one(self._id, self._stack)
         self.seed = 0
         self._failures = 0
         self.obs: Any = None
@@ -140,10 +151,10 @@ class _Slot:
         self._reset()
         return True
 
-    def step(self, action: int) -> bool:
+    def step(self, action: Any) -> bool:
         """Takes one step; True if the episode ended with it."""
         try:
-            obs, reward, terminated, truncated, _ = self._env.step(action + self._start)
+            obs, reward, terminated, truncated, _ = self._env.step(action)
         except Exception as e:  # noqa: BLE001 - whatever user code raises
             self._replace(e)
             self._reset()
@@ -177,7 +188,7 @@ class _Slot:
                 f"{type(cause).__name__}: {cause}",
             ) from cause
         self.close()
-        self._env = make_one(self._id)
+        self._env = make_one(self._id, self._stack)
 
 
 def _play_pool(

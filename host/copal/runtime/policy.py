@@ -2,7 +2,7 @@
 """A trained policy: a Program and its weights, kept in a folder that needs no torch to load.
 
 policy/
-policy.json            the Program, the environment, shapes, which networks it reads
+policy.json            the Program, the environment, its observations and actions
 weights.safetensors    one flat float32 vector a network
 """
 
@@ -18,12 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from copal.errors import CheckpointError, NoSuchRunError, ProgramError, SchemaError
+from copal.envs.actions import Actions, Scale
+from copal.errors import CheckpointError, ConfigError, NoSuchRunError, SchemaError
 from copal.native import native
 from copal.program import Program
 from copal.runtime import files
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)
+"""Formats that `Policy.load` reads; the first one knew discrete actions only."""
 _FACTS, _WEIGHTS = "policy.json", "weights.safetensors"
 
 
@@ -37,62 +40,143 @@ class PolicyFacts:
     """Algorithm."""
     obs_shape: tuple[int, ...]
     """Shape of one observation."""
-    actions: int
-    """Number of discrete actions."""
-    action_start: int = 0
-    """The environment's number of the first action."""
+    actions: Actions
+    """Kind, range and numbering of the actions."""
     vectorization: str = "gymnasium"
     """Where the environment came from."""
+    frame_stack: int = 1
+    """Newest observations that made one."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PolicyFacts:
+        """From the content of policy.json, of any format in `READABLE`.
+
+        Raises:
+            KeyError: Something is missing.
+            TypeError: Something is of another kind.
+        """
+        if data["format"] == 1:
+            count, start = int(data["actions"]), int(data["action_start"])
+            actions, stack = Actions("discrete", count, start), 1
+        else:
+            actions, stack = Actions.from_dict(data["actions"]), int(data["frame_stack"])
+        shape = tuple(data["obs_shape"])
+        return cls(data["env"], data["algo"], shape, actions, data["vectorization"], stack)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {**asdict(self), "actions": self.actions.to_dict()}
+
+
+def make_policy(program: Program) -> Any:
+    """What runs a policy's Program: `act_into(source, obs, out, role="action", noise=None)`.
+
+    `source` is a `native.WeightStore`, or one float32 vector: the Program's networks one behind
+    another, in its order.
+
+    Raises:
+        ProgramError: The Program holds operations that the extension lacks.
+    """
+    return native.Policy(program.to_dict())
 
 
 class Policy:
-    """Acts greedily.
+    """Acts.
 
     Args:
-        program: Forward pass with the input `obs` and the outputs `q` and `action`.
-        weights: Flat float32 vector of the Program's network.
+        program: Forward pass with the input `obs` and the output `action`; a policy that draws
+            actions has the input `noise` and the output `sample`, too.
+        weights: The Program's networks one behind another, flat float32.
         facts: What it was trained for.
+
+    Attributes:
+        scale: Turns what `actions` returns into the environment's own numbers.
+
+    Raises:
+        CheckpointError: The weights do not fit the Program.
     """
 
     def __init__(self, program: Program, weights: NDArray[np.float32], facts: PolicyFacts) -> None:
-        if len(program.networks) != 1:
-            raise ProgramError("networks", "one network", str(len(program.networks)))
+        size = sum(network.size for network in program.networks)
+        if np.shape(weights) != (size,):
+            raise CheckpointError(
+                "weights",
+                f"{size} numbers for {[n.name for n in program.networks]}",
+                f"shape {np.shape(weights)}",
+                "the policy is of another algorithm, environment or width",
+            )
         self.program, self.facts = program, facts
         self.weights = np.array(weights, np.float32)
         self._width = int(np.prod(facts.obs_shape, dtype=np.int64))
-        self._native = native.Policy(program.to_dict())
+        self.scale = Scale(facts.actions)
+        self._noise = next((b.width for b in program.inputs if b.name == "noise"), 0)
+        self._policy = make_policy(program)
 
-    def act(self, obs: Any) -> Any:
-        """The greedy action as the environment numbers it.
+    def act(
+        self, obs: Any, *, sample: bool = False, generator: np.random.Generator | None = None
+    ) -> Any:
+        """The action as the environment takes it.
 
         Args:
             obs: One observation [*shape], or several [n, *shape].
+            sample: Draw from the policy's distribution instead of taking its best action.
+            generator: Where a drawn action's noise comes from; None: a new one.
 
         Returns:
-            An int, or int64 [n].
+            Discrete: an int, or int64 [n]. Box: an array [*action shape] or [n, *action shape]
+            within the bounds.
 
         Raises:
             SchemaError: Another shape.
+            ConfigError: `sample` for a policy that is deterministic.
         """
         given = np.asarray(obs, np.float32)
-        if given.shape == self.facts.obs_shape:
-            flat = np.ascontiguousarray(given.reshape(1, self._width))
-            return int(self.actions(flat)[0]) + self.facts.action_start
-        if given.shape[1:] == self.facts.obs_shape and given.ndim == len(self.facts.obs_shape) + 1:
-            flat = np.ascontiguousarray(given.reshape(len(given), self._width))
-            return self.actions(flat) + self.facts.action_start
-        raise SchemaError(
-            "obs", f"shape {self.facts.obs_shape}, or with one more axis in front", str(given.shape)
-        )
+        one = given.shape == self.facts.obs_shape
+        if not one and (not given.ndim or given.shape[1:] != self.facts.obs_shape):
+            raise SchemaError(
+                "obs",
+                f"shape {self.facts.obs_shape}, or with one more axis in front",
+                str(given.shape),
+            )
+        flat = np.ascontiguousarray(given.reshape(-1, self._width))
+        noise = self._draw(len(flat), generator) if sample else None
+        actions = self.scale(self.actions(flat, noise))
+        if not one:
+            return actions
+        return actions[0] if self.facts.actions.kind == "box" else int(actions[0])
 
     def __call__(self, obs: Any) -> Any:
         """Same as `act`."""
         return self.act(obs)
 
-    def actions(self, obs: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Greedy actions counted from 0, int64 [n], for contiguous float32 [n, width]."""
-        actions: NDArray[np.int64] = self._native.act(self.weights, obs)["action"]
-        return actions
+    def actions(self, obs: NDArray[Any], noise: NDArray[np.float32] | None = None) -> NDArray[Any]:
+        """Actions in copal's own numbers, for contiguous observations [n, width].
+
+        Args:
+            obs: float32.
+            noise: Standard normal numbers, float32 [n, width]: draws actions from them. None: the
+                best actions.
+
+        Returns:
+            int64 [n] counted from 0, or float32 [n, width] in [-1, 1].
+        """
+        out = self.facts.actions.buffer(len(obs))
+        if noise is None:
+            self._policy.act_into(self.weights, obs, out)
+        else:
+            self._policy.act_into(self.weights, obs, out, role="sample", noise=noise)
+        return out
+
+    def _draw(self, count: int, generator: np.random.Generator | None) -> NDArray[np.float32]:
+        if not self._noise:
+            raise ConfigError(
+                "sample",
+                "False, since this policy is deterministic",
+                "True",
+                "policies of sac draw their actions",
+            )
+        generator = generator or np.random.default_rng()
+        return generator.standard_normal((count, self._noise), dtype=np.float32)
 
     def save(self, folder: Path | str) -> None:
         """Writes the policy into `folder`, replacing what was there."""
@@ -101,8 +185,8 @@ class Policy:
         for left in (new, old):
             shutil.rmtree(left, ignore_errors=True)
         new.mkdir(parents=True)
-        files.write_arrays(new / _WEIGHTS, {self.program.networks[0].name: self.weights})
-        facts = {"format": FORMAT, **asdict(self.facts), "program": self.program.to_dict()}
+        files.write_arrays(new / _WEIGHTS, split(self.program, self.weights))
+        facts = {"format": FORMAT, **self.facts.to_dict(), "program": self.program.to_dict()}
         files.write_json(new / _FACTS, facts)
         if folder.exists():
             folder.rename(old)
@@ -110,11 +194,17 @@ class Policy:
         shutil.rmtree(old, ignore_errors=True)
 
     @classmethod
-    def load(cls, folder: Path | str) -> Policy:
+    def load(cls, folder: Path | str, *, algo: str | None = None, env: str | None = None) -> Policy:
         """Reads a policy from its folder, or from the run folder that holds it.
 
+        Args:
+            folder: Where it is.
+            algo: Algorithm that it has to be of; None: any.
+            env: Environment that it has to be for; None: any.
+
         Raises:
-            CheckpointError: There is none, it is damaged, or of another format version.
+            CheckpointError: There is none, it is damaged, of another format version, or not of
+                `algo` or for `env`.
         """
         folder = Path(folder)
         if (folder / "policy" / _FACTS).exists():
@@ -124,13 +214,28 @@ class Policy:
         except (OSError, ValueError) as e:
             kind = NoSuchRunError if isinstance(e, FileNotFoundError) else CheckpointError
             raise kind("dir", f"a policy in `{folder}`", str(e), "give the folder of a run") from e
-        if facts.get("format") != FORMAT:
-            raise CheckpointError("format", str(FORMAT), str(facts.get("format")))
+        if facts.get("format") not in READABLE:
+            expected = " or ".join(map(str, READABLE))
+            raise CheckpointError("format", expected, str(facts.get("format")))
+        for name, wanted in (("algo", algo), ("env", env)):
+            if wanted is not None and facts.get(name) != wanted:
+                raise CheckpointError(
+                    name,
+                    f"a policy of `{wanted}`",
+                    f"one of `{facts.get(name)}` in `{folder}`",
+                    f"give another folder, or ask for {facts.get(name)}",
+                )
         try:
             program = Program.from_dict(facts["program"])
-            weights = files.read_arrays(folder / _WEIGHTS)[program.networks[0].name]
-            named = {f: facts[f] for f in PolicyFacts.__dataclass_fields__}
-            named["obs_shape"] = tuple(named["obs_shape"])
-        except (KeyError, IndexError) as e:
+            vectors = files.read_arrays(folder / _WEIGHTS)
+            weights = np.concatenate([vectors[n.name] for n in program.networks])
+            return cls(program, weights, PolicyFacts.from_dict(facts))
+        except (KeyError, IndexError, TypeError) as e:
             raise CheckpointError(str(folder), "a whole policy", repr(e)) from e
-        return cls(program, weights, PolicyFacts(**named))
+
+
+def split(program: Program, weights: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+    """Network name to its part of a vector that holds the Program's networks one behind another."""
+    ends = np.cumsum([network.size for network in program.networks])[:-1]
+    parts = np.split(weights, ends)
+    return {n.name: part for n, part in zip(program.networks, parts, strict=True)}
