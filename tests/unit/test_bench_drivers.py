@@ -242,7 +242,7 @@ def test_every_peer_has_its_files() -> None:
     """Each driver named in the registry exists, and each environment has requirements."""
     for peer in PEERS:
         assert peer.replay or peer.train, peer
-        for driver in filter(None, (peer.replay, peer.curve, *peer.train.values())):
+        for driver in filter(None, (peer.replay, *peer.curve.values(), *peer.train.values())):
             assert (LAUNCHER.parent / "drivers" / f"{driver}.py").is_file()
         assert peer.environment is None or peer.environment in environments()
 

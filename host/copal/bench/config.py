@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from copal.bench.peers import PEERS
+from copal.bench.peers.drivers.curve import SETTINGS
 from copal.errors import ConfigError, UnknownNameError
 
 REPLAY_PEERS = tuple(peer.name for peer in PEERS if peer.replay)
@@ -148,6 +150,76 @@ class TrainBench:
         _known("peers", self.peers or (), train_peers(self.algo))
         if self.solve_seeds and self.algo != "dqn":
             raise ConfigError("solve_seeds", "algo `dqn`", f"`{self.algo}`")
+
+
+@dataclass(frozen=True)
+class CurveBench:
+    """Learning curves over environment steps, beside others at the same settings.
+
+    Replay is uniform, one update follows each environment step, and both sides have one
+    environment and one learner.
+
+    Raises:
+        ConfigError: A value is out of range.
+        UnknownNameError: No such peer has curves of this algorithm.
+    """
+
+    algo: str = "sac"
+    """Algorithm, a name of `copal.algorithms`."""
+    env: str = "HalfCheetah-v5"
+    """Gymnasium id."""
+    seeds: tuple[int, ...] = (1, 2, 3)
+    """A run of each implementation for each of them."""
+    steps: int = 200_000
+    """Environment steps of a run."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers."""
+    learning_rate: float = 3e-4
+    """Step size of Adam, for every network."""
+    batch_size: int = 256
+    """Rows of a batch."""
+    buffer_size: int = 1_000_000
+    """Rows that the replay buffer holds."""
+    learning_starts: int = 10_000
+    """Environment steps with random actions before the first update."""
+    gamma: float = 0.99
+    """Discount of a reward one step later."""
+    target_tau: float = 0.005
+    """Averaging rate of the target networks."""
+    eval_interval: int = 10_000
+    """Environment steps between two evaluations."""
+    eval_episodes: int = 10
+    """Episodes of an evaluation."""
+    peers: tuple[str, ...] | None = None
+    """Which others to run, None: all with this algorithm; an absent one is a line saying so."""
+    load: Path | None = None
+    """Folder of finished curves; one that is found there with these settings is not run again."""
+    save: Path = Path("runs/curves")
+    """Folder that gets a file `NAME-seedN.jsonl` for each curve that is run."""
+    peer_root: Path = Path(".venv-peers")
+    """Folder with one environment a peer, as `make peers` makes it."""
+    plot: Path | None = None
+    """Image file that gets the curves: means over seeds, and bands from lowest to highest."""
+    json: bool = False
+    """Print JSON on stdout instead of a table."""
+
+    def __post_init__(self) -> None:
+        _numbers("hidden", self.hidden)
+        if not self.seeds or min(self.seeds) < 0:
+            raise ConfigError("seeds", "one or more integers of at least 0", str(self.seeds))
+        for name in ("steps", "batch_size", "buffer_size", "eval_interval", "eval_episodes"):
+            _at_least_one(name, getattr(self, name))
+        _known("peers", self.peers or (), curve_peers(self.algo))
+
+    def settings(self) -> dict[str, Any]:
+        """What every implementation is run with, and what makes a finished curve fit."""
+        named = {name: getattr(self, name) for name in SETTINGS}
+        return {**named, "hidden": list(self.hidden)}
+
+
+def curve_peers(algo: str) -> tuple[str, ...]:
+    """Names of the peers that have learning curves of an algorithm."""
+    return tuple(peer.name for peer in PEERS if algo in peer.curve)
 
 
 def train_peers(algo: str) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The growth of a replay buffer's cost with the number of its rows, as a picture."""
+"""Pictures: the growth of a replay buffer's cost with its rows, and learning curves."""
 
 from __future__ import annotations
 
 import importlib
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,50 @@ def growth(rows: Sequence[dict[str, Any]], op: str, path: Path) -> None:
     axes.grid(visible=True, which="both", alpha=0.3)
     if lines:
         axes.legend()
+    _save(figure, path)
+
+
+def curves(rows: Sequence[dict[str, Any]], title: str, path: Path) -> None:
+    """Draws returns over environment steps: the mean over seeds, and a band over all of them.
+
+    Evaluations of different seeds may lie a few steps apart; the n-th ones belong together.
+
+    Args:
+        rows: Rows of a curve report.
+        title: Above the picture.
+        path: Image file; its suffix chooses the format.
+
+    Raises:
+        ConfigError: matplotlib is not installed, or does not know the format.
+    """
+    figure = require_matplotlib()(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    drawn = [row for row in rows if "mean_return" in row]
+    for name in dict.fromkeys(row["name"] for row in drawn):
+        seeds: dict[int, list[dict[str, Any]]] = {}
+        for row in drawn:
+            if row["name"] == name:
+                seeds.setdefault(row["seed"], []).append(row)
+        steps, means, lows, highs = [], [], [], []
+        for points in zip(*seeds.values(), strict=False):
+            returns = [point["mean_return"] for point in points]
+            steps.append(statistics.fmean(point["env_steps"] for point in points))
+            means.append(statistics.fmean(returns))
+            lows.append(min(returns))
+            highs.append(max(returns))
+        axes.plot(steps, means, label=f"{name}, {len(seeds)} seeds")
+        axes.fill_between(steps, lows, highs, alpha=0.2)
+    axes.set(xlabel="environment steps", ylabel="mean return of an evaluation", title=title)
+    axes.grid(visible=True, alpha=0.3)
+    if drawn:
+        axes.legend()
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
     try:
         figure.savefig(path)
     except ValueError as error:
         raise ConfigError(
-            "plot", "an image file such as growth.svg", str(path), str(error)
+            "plot", "an image file such as picture.svg", str(path), str(error)
         ) from error

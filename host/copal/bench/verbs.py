@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from copal.bench import learner_report, replay_report, train_report
-from copal.bench.config import LearnerBench, ReplayBench, TrainBench
-from copal.bench.plot import growth, require_matplotlib
+from copal.bench import curve_report, learner_report, replay_report, train_report
+from copal.bench.config import CurveBench, LearnerBench, ReplayBench, TrainBench
+from copal.bench.plot import curves, growth, require_matplotlib
 from copal.bench.table import Report, flat_table, heading, replay_table
 
 
@@ -63,6 +63,23 @@ def run_train(config: TrainBench) -> Report:
     return train_report.measure(config)
 
 
+def run_curve(config: CurveBench) -> Report:
+    """Runs or reads learning curves; draws `config.plot` if asked.
+
+    Returns:
+        Rows `{"name", "seed", "env_steps", "mean_return", "std", "wall_s"}`, one an evaluation.
+
+    Raises:
+        ConfigError: A plot is wanted and matplotlib is not installed.
+    """
+    if config.plot is not None:
+        require_matplotlib()
+    report = curve_report.measure(config)
+    if config.plot is not None:
+        curves(report.rows, f"{config.algo} on {config.env}", config.plot)
+    return report
+
+
 def _print(report: Report, json: bool, *tables: str) -> int:
     if json:
         print(report.to_json())
@@ -101,8 +118,15 @@ def _train(config: TrainBench) -> int:
     return _print(report, config.json, *tables)
 
 
+def _curve(config: CurveBench) -> int:
+    report = run_curve(config)
+    table = curve_report.table(report.rows, config.steps, config.eval_interval)
+    return _print(report, config.json, table)
+
+
 BENCHES = {
     "replay": Bench(_replay, "insert, sample and update of prioritized replay", ReplayBench),
     "learner": Bench(_learner, "one learner update beside torch, NumPy and GEMM", LearnerBench),
     "train": Bench(_train, "steps a second of training beside other frameworks", TrainBench),
+    "curve": Bench(_curve, "learning curves beside other frameworks", CurveBench),
 }

@@ -28,8 +28,8 @@ class Peer:
     """Driver of its replay buffer."""
     train: Mapping[str, str] = field(default_factory=dict)
     """Driver of its training for each algorithm that it is measured with."""
-    curve: str | None = None
-    """Driver of its learning curve."""
+    curve: Mapping[str, str] = field(default_factory=dict)
+    """Driver of its learning curve for each algorithm that it is compared in."""
     max_rows: int = 100_000_000
     """Largest replay buffer that is filled in reasonable time."""
 
@@ -41,7 +41,7 @@ PEERS = (
     Peer("rllib", "rllib", replay="replay_rllib", train={"dqn": "train_rllib"}, max_rows=1_000_000),
     Peer("rllib-old", "rllib", replay="replay_rllib_old", max_rows=1_000_000),
     Peer("cleanrl-style", None, train={"dqn": "train_cleanrl", "sac": "train_cleanrl_sac"}),
-    Peer("sb3", "sb3", train={"dqn": "train_sb3", "sac": "train_sb3"}, curve="curve_sb3"),
+    Peer("sb3", "sb3", train={"dqn": "train_sb3", "sac": "train_sb3"}, curve={"sac": "curve_sb3"}),
     Peer("rltools", "rltools", train={"sac": "train_rltools"}),
     Peer("rltools-openblas", "rltools", train={"sac": "train_rltools_openblas"}),
 )

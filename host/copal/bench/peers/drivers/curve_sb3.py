@@ -12,26 +12,8 @@ import torch
 from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
 
+from .curve import head, parser
 from .protocol import Reply, versions
-
-
-def parser() -> argparse.ArgumentParser:
-    """A parser with the settings of a curve; the names are those of `copal train`."""
-    top = argparse.ArgumentParser(description=__doc__)
-    top.add_argument("--env", default="HalfCheetah-v5")
-    top.add_argument("--steps", type=int, default=200_000)
-    top.add_argument("--seed", type=int, default=1)
-    top.add_argument("--hidden", type=int, nargs="+", default=[256, 256])
-    top.add_argument("--learning-rate", type=float, default=3e-4)
-    top.add_argument("--batch-size", type=int, default=256)
-    top.add_argument("--buffer-size", type=int, default=1_000_000)
-    top.add_argument("--learning-starts", type=int, default=10_000)
-    top.add_argument("--gamma", type=float, default=0.99)
-    top.add_argument("--target-tau", type=float, default=0.005)
-    top.add_argument("--eval-interval", type=int, default=10_000)
-    top.add_argument("--eval-episodes", type=int, default=10)
-    top.add_argument("--threads", type=int, default=1)
-    return top
 
 
 class CurveCallback(BaseCallback):  # type: ignore[misc, unused-ignore]
@@ -71,7 +53,7 @@ class CurveCallback(BaseCallback):  # type: ignore[misc, unused-ignore]
 
 def main(arguments: list[str], reply: Reply) -> None:
     """Trains once and replies with the curve."""
-    options = parser().parse_args(arguments)
+    options = parser(__doc__).parse_args(arguments)
     torch.set_num_threads(options.threads)
     model = SAC(
         "MlpPolicy",
@@ -89,7 +71,5 @@ def main(arguments: list[str], reply: Reply) -> None:
         device="cpu",
         seed=options.seed,
     )
-    reply(
-        {"ready": True, "versions": versions("stable-baselines3", "torch", "gymnasium", "mujoco")}
-    )
+    reply(head(options, versions("stable-baselines3", "torch", "gymnasium", "mujoco")))
     model.learn(options.steps, callback=CurveCallback(options, reply))
