@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from copal import algorithms
-from copal.algorithms import registry
+from copal.algorithms import CommonConfig, registry
 from copal.errors import ConfigError, UnknownNameError
 
 
 def stand_in() -> Any:
     """Has the parts of an algorithm."""
-    return SimpleNamespace(name="mine", config=dict, defaults={}, build=lambda *_: None)
+    return SimpleNamespace(name="mine", config=CommonConfig, defaults={}, build=lambda *_: None)
 
 
 @pytest.fixture
@@ -67,7 +67,8 @@ def test_dotted_path_in_the_current_folder(folder: Path) -> None:
     """A file beside the user, which a console script would not find by itself."""
     (folder / "mine_here.py").write_text(
         "from types import SimpleNamespace\n"
-        "class Kind:\n    name, config, defaults = 'mine', dict, {}\n"
+        "from copal.algorithms import CommonConfig\n"
+        "class Kind:\n    name, config, defaults = 'mine', CommonConfig, {}\n"
         "    def build(self, *_): return self.name\n"
         "algorithm = Kind()\nnested = SimpleNamespace(kind=Kind)\n"
     )
@@ -85,6 +86,11 @@ def test_dotted_path_in_the_current_folder(folder: Path) -> None:
         ("1 / 0", "broken_two:algorithm", ["ZeroDivisionError"]),
         ("x = 1", "broken_three:algorithm", ["AttributeError", "algorithm"]),
         ("algorithm = 1", "broken_four:algorithm", ["without `name`", "new_algorithm"]),
+        (
+            "class algorithm: name, config, defaults, build = 'x', dict, {}, None",
+            "broken_six:algorithm",
+            ["dataclass"],
+        ),
         ("", "broken_five:", ["AttributeError"]),
         ("", ":algorithm", ["ValueError"]),
     ],

@@ -8,7 +8,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -136,6 +136,10 @@ def _checked(path: str, found: Any) -> Algorithm:
             f"an object with {', '.join(_PARTS)}",
             f"`{path}`, a {type(found).__name__} without `{missing[0]}`",
             "docs/new_algorithm.md shows a whole one",
+        )
+    if not is_dataclass(found.config):
+        raise ConfigError(
+            "algo", "an algorithm whose `config` is a dataclass", f"`{path}`, {found.config!r}"
         )
     algorithm: Algorithm = found
     return algorithm
