@@ -50,6 +50,30 @@ class DevicesConfig:
     """Print one JSON object instead of text."""
 
 
+@dataclasses.dataclass(frozen=True)
+class ShowConfig:
+    """Print the Programs of an algorithm, or of a file: operations, shapes, bytes, FLOP."""
+
+    algo: str = "dqn"
+    """Algorithm, as `copal train` takes it."""
+    env: str | None = None
+    """Environment whose spaces to build for; None: a vector of `obs` numbers."""
+    obs: int = 8
+    """Numbers of an observation, without `env`."""
+    actions: int = 2
+    """Actions, or numbers of an action, without `env`."""
+    hidden: tuple[int, ...] | None = None
+    """Sizes of the hidden layers; None: the algorithm's own."""
+    phase: str | None = None
+    """Show this one only: the network that the phase trains, or `policy`."""
+    batch_size: int = 256
+    """Rows of a batch."""
+    file: Path | None = None
+    """Show this Update, Program or policy.json instead."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+
 def train(args: Sequence[str]) -> int:
     """Train an agent."""
     from copal.config import TrainConfig
@@ -96,6 +120,60 @@ def devices(args: Sequence[str]) -> int:
     return 0
 
 
+def program(args: Sequence[str]) -> int:
+    """Show what an algorithm was captured to."""
+    verb = _choose("copal program", args, {"show": (ShowConfig, "print operations and costs")})
+    if verb is None:
+        return 0
+    config = _parse(ShowConfig, "copal program show", args[1:])
+    from copal.errors import ConfigError
+    from copal.program import show
+
+    if config.batch_size < 1:
+        raise ConfigError("batch_size", "at least 1", str(config.batch_size))
+    if config.file is not None:
+        try:
+            text = config.file.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError("file", "a readable JSON file", str(error)) from error
+        name, parts = str(config.file), show.parts_from_json(text)
+    else:
+        name, parts = config.algo, show.parts_of(_update(config))
+    parts = show.chosen(parts, config.phase)
+    if config.json:
+        print(json.dumps(show.to_dict(name, parts, config.batch_size)))
+    else:
+        print(show.to_text(name, parts, config.batch_size))
+    return 0
+
+
+def _update(config: ShowConfig) -> Any:
+    """The Update that `config` asks for, with continuous actions if the algorithm takes them."""
+    from gymnasium.spaces import Box, Discrete
+
+    from copal import algorithms, envs
+    from copal.errors import ConfigError
+
+    algorithm = algorithms.get(config.algo)
+    hidden = {} if config.hidden is None else {"hidden": config.hidden}
+    settings = algorithm.config(**hidden)
+    if config.env is not None:
+        environments = envs.make(config.env, 1, seed=0)
+        observations, actions = environments.observation_space, environments.action_space
+        environments.close()
+        return algorithm.build(observations, actions, settings).update
+    for name in ("obs", "actions"):
+        if getattr(config, name) < 1:
+            raise ConfigError(name, "at least 1", str(getattr(config, name)))
+    observations = Box(-1.0, 1.0, (config.obs,))
+    try:
+        return algorithm.build(observations, Box(-1.0, 1.0, (config.actions,)), settings).update
+    except ConfigError as error:
+        if error.field != "action_space":
+            raise
+        return algorithm.build(observations, Discrete(config.actions), settings).update
+
+
 def bench(args: Sequence[str]) -> int:
     """Measure the replay buffer, one learner update, or training, beside the peers."""
     from copal.bench import BENCHES
@@ -110,6 +188,7 @@ def bench(args: Sequence[str]) -> int:
 VERBS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "train": (train, "train an agent"),
     "eval": (evaluate, "score a trained policy"),
+    "program": (program, "show what an algorithm was captured to: operations, shapes, costs"),
     "devices": (devices, "list the backends: available, or the reason why not"),
     "bench": (bench, "measure the replay, one learner update, or training beside other frameworks"),
 }
