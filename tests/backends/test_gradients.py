@@ -61,6 +61,20 @@ def test_gradient_equals_autograd(name: str, settings: dict[str, object]) -> Non
                     assert error < limit, (backend, spec.program.name, what, trial, error)
 
 
+def test_gradient_of_a_saturated_actor_equals_autograd() -> None:
+    """Actions that round to -1 and 1, deviations beyond their bounds: no NaN, no lost digit."""
+    rng = fresh_rng()
+    case = make("sac", rng)
+    vectors, columns = parameters(case, rng), batch(case, rng)
+    means = rng.choice([-300.0, -30.0, 30.0, 300.0], case.actions)
+    vectors["actor"][-2 * case.actions :] = [*means, *rng.choice([-40.0, 9.0], case.actions)]
+    for phase, spec in enumerate(case.built.update.phases):
+        expected, _ = autograd(case, phase, vectors, columns)
+        for backend, limit in (("reference", 1e-11), ("cpu", 1e-5)):
+            found, _ = gradient(backend, case, phase, vectors, columns)
+            assert relative(found, expected) < limit, (backend, spec.program.name)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_ten_updates_agree_on_every_backend(name: str) -> None:
     """Losses, clipping, Adam, delays and targets together; n-step discounts, moved targets.

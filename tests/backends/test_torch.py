@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 
 import gymnasium as gym
 import numpy as np
@@ -265,3 +266,25 @@ def test_two_phases_with_delay_run_alike(rng: np.random.Generator) -> None:
     assert got.optimiser_steps == expected.optimiser_steps == {"critic": 5, "actor": 2}
     for network, vector in expected.parameters.items():
         np.testing.assert_allclose(got.parameters[network], vector, atol=1e-4)
+
+
+def test_two_phases_of_one_network_share_its_moments(rng: np.random.Generator) -> None:
+    """Settings are each phase's own; the optimiser's state and step count are the network's."""
+    built = build(adam_eps=1e-3)
+    first = built.update.phases[0]
+    second = replace(first, optimiser=Adam(0.02, beta1=0.8, beta2=0.99, eps=1e-3), every=2)
+    update = replace(built.update, phases=(first, second))
+    source = Source(built.source.losses * 2, built.source.networks)
+    built = replace(built, update=update, source=source)
+    learners = [
+        backends.learner(backends.require(n), built, batch_size=ROWS)
+        for n in ("torch", "reference")
+    ]
+    for _ in range(4):
+        columns = batch(rng)
+        got, expected = (learner.step(columns) for learner in learners)
+        np.testing.assert_allclose(got, expected, atol=1e-4)
+    got, expected = (learner.state() for learner in learners)
+    assert got.optimiser_steps == expected.optimiser_steps == {"q": 6}
+    for part in ("parameters", "first_moment", "second_moment"):
+        np.testing.assert_allclose(getattr(got, part)["q"], getattr(expected, part)["q"], atol=1e-4)

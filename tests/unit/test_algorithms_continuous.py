@@ -329,7 +329,8 @@ def test_observation_space_that_does_not_fit(space: Any) -> None:
         ("ddpg", "actor_learning_rate", 0.0),
         ("td3", "actor_learning_rate", float("inf")),
         ("td3", "policy_delay", 0),
-        ("td3", "policy_delay", 1.5),
+        ("td3", "policy_delay", 2.0),
+        ("td3", "target_update_interval", True),
         ("td3", "target_noise", -0.1),
         ("td3", "target_noise_clip", float("nan")),
         ("sac", "initial_temperature", 0.0),
@@ -339,6 +340,8 @@ def test_observation_space_that_does_not_fit(space: Any) -> None:
         ("sac", "max_grad_norm", -1.0),
         ("sac", "reward_scale", float("nan")),
         ("sac", "hidden", (8, 0)),
+        ("sac", "hidden", (8.5,)),
+        ("sac", "hidden", 8),
     ],
 )
 def test_setting_out_of_range(name: str, field: str, value: Any) -> None:
@@ -346,3 +349,10 @@ def test_setting_out_of_range(name: str, field: str, value: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         replace(algorithms.get(name).config(), **{field: value})
     assert caught.value.field == field
+
+
+def test_settings_of_another_algorithm() -> None:
+    """They are refused before anything is built, instead of lacking something later."""
+    settings = algorithms.get("dqn").config()
+    with pytest.raises(ConfigError, match="SacConfig"):
+        algorithms.get("sac").build(box(WIDTH), box(ACTIONS), settings)

@@ -70,7 +70,7 @@ class CommonConfig:
             value = getattr(self, name)
             try:
                 fine = bool(fits(value))
-            except TypeError:
+            except TypeError:  # it is not even a number
                 fine = False
             if not fine:
                 raise ConfigError(name, expected, str(value))
@@ -78,7 +78,7 @@ class CommonConfig:
     def checks(self) -> dict[str, tuple[str, Callable[[Any], bool]]]:
         """Setting to what it has to be, in words and as a function of its value."""
         return {
-            "hidden": ("sizes above 0", lambda v: all(n > 0 for n in v)),
+            "hidden": ("sizes above 0", lambda v: all(_is_count(n) for n in v)),
             "learning_rate": POSITIVE,
             "adam_eps": POSITIVE,
             "loss": ("huber or squared", lambda v: v in ("huber", "squared")),
@@ -107,11 +107,12 @@ NOT_NEGATIVE: tuple[str, Callable[[Any], bool]] = (
     "a finite number of at least 0",
     lambda v: 0 <= v < math.inf,
 )
-COUNT: tuple[str, Callable[[Any], bool]] = (
-    "an integer above 0",
-    lambda v: v == int(v) and v > 0,
-)
+COUNT: tuple[str, Callable[[Any], bool]] = ("an integer above 0", lambda v: _is_count(v))
 FLAG: tuple[str, Callable[[Any], bool]] = ("True or False", lambda v: isinstance(v, bool))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 @dataclass(frozen=True)

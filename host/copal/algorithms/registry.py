@@ -48,6 +48,8 @@ class _Own:
     ) -> Built:
         """See `Algorithm.build`."""
         settings = self.config() if config is None else config
+        if not isinstance(settings, self.config):
+            raise ConfigError("config", f"{self.kind} or None", repr(config))
         settings = replace(settings, **self.fixed)
         built: Built = self._file().build(observation_space, action_space, settings, seed)
         return built
