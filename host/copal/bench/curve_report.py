@@ -121,7 +121,7 @@ def summary(rows: Sequence[Row], steps: int, interval: int) -> list[Row]:
 def _at(points: Sequence[Row], mark: int, interval: int) -> list[float]:
     """The return nearest to so many steps, in a list that is empty if none is near."""
     nearest = min(points, key=lambda point: abs(point["env_steps"] - mark))
-    near = abs(nearest["env_steps"] - mark) <= interval / 2
+    near = abs(nearest["env_steps"] - mark) < interval / 2
     return [float(nearest["mean_return"])] if near else []
 
 

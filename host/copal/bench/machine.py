@@ -27,7 +27,7 @@ def describe() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Installed versions of what copal's own rows depend on."""
-    return protocol.versions("copal-rl", "numpy", "torch", "gymnasium")
+    return protocol.versions("copal-rl", "numpy", "torch", "gymnasium", "mujoco")
 
 
 def _load_average() -> list[float] | None:
