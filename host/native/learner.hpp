@@ -13,6 +13,7 @@
 #pragma once
 #include <cmath>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +52,8 @@ class Learner {
   }
 
   size_t batch() const { return batch_; }
+  size_t learners() const { return learners_; }
+  GemmKind gemm() const { return gemm_; }
   const Update& update() const { return update_; }
   const std::vector<Buffer>& inputs() const { return inputs_; }
   const std::vector<NetworkState>& networks() const { return networks_; }
@@ -86,10 +89,53 @@ class Learner {
       const std::string problem = problem_of(*phases_[k]);
       if (!problem.empty()) {
         restore();
-        fail(k, problem);
+        fail(k, updates_, problem);
       }
     }
-    average_targets();
+    average_targets(updates_, averaged_);
+    numbers_ = ++updates_;
+  }
+
+  // ---- For an AsyncLearner, which runs a phase as: read, run_rows, add; and at last: finish.
+
+  // The number of an update that begins now, each once.
+  uint64_t next_number() {
+    std::lock_guard lock(mutex_);
+    return numbers_++;
+  }
+
+  // Copies the networks that phase `k` reads, where they have changed, and returns how often the
+  // phase's gradient was applied.
+  uint64_t read(size_t k, const std::vector<size_t>& which, std::vector<NetworkState>& to) const {
+    std::shared_lock lock(mutex_);
+    for (size_t i : which) {
+      if (to[i].version == networks_[i].version) continue;
+      std::memcpy(to[i].p.data(), networks_[i].p.data(), to[i].p.size() * sizeof(float));
+      to[i].version = networks_[i].version;
+    }
+    return applied_[k];
+  }
+
+  // The rows and the gradient of a whole batch; `p` is the caller's.
+  void run_rows(PhaseState& p, uint64_t number, const ColumnView* columns, float* td) const {
+    prepare(p, columns);
+    run_share(p, 0, number, td);
+  }
+
+  // Applies the gradient in `p`, phase `k` of update `number`. Returns how many others were applied
+  // since `read` returned `version`. Throws LearnerFailedError if it is bad, nothing changed then.
+  uint64_t add(size_t k, PhaseState& p, uint64_t number, uint64_t version,
+               std::vector<bool>& averaged) {
+    const std::string problem = problem_of(p);
+    std::lock_guard lock(mutex_);
+    if (!problem.empty()) fail(k, number, problem);
+    apply(k, p, number, averaged);
+    return applied_[k]++ - version;
+  }
+
+  void finish(uint64_t number, const std::vector<bool>& averaged) {
+    std::lock_guard lock(mutex_);
+    average_targets(number, averaged);
     ++updates_;
   }
 
@@ -99,7 +145,7 @@ class Learner {
     std::lock_guard lock(mutex_);
     PhaseState& p = *phases_[0];
     prepare(p, columns);
-    team_.for_each(learners_, [&](size_t l) { run_share(p, l, td); });
+    team_.for_each(learners_, [&](size_t l) { run_share(p, l, updates_, td); });
     const size_t size = networks_[trained_[p.trained].network].size;
     for (size_t i = 0; i < size; ++i)
       g[i] = summed(p.share_data.data(), learners_, i) / static_cast<float>(batch_);
@@ -113,6 +159,7 @@ class Learner {
   void with_parameters(const std::string& name, F&& f) {
     std::lock_guard lock(mutex_);
     NetworkState& n = networks_[building::find_network(networks_, name, "network")];
+    ++n.version;  // f may write
     f(n.p.data(), n.size);
   }
   // Calls f(parameters, size) for the policy's networks, one behind another in its order.
@@ -150,7 +197,7 @@ class Learner {
   }
   void set_updates(uint64_t n) {
     std::lock_guard lock(mutex_);
-    updates_ = n;
+    updates_ = numbers_ = n;
   }
   // Of the last update, in the order of `metric_names()`; NaN for a phase that has not run yet.
   std::vector<double> metrics() const {
@@ -180,6 +227,7 @@ class Learner {
     const std::string& name = update_.phases[k].program.gradient;
     const size_t network = building::find_network(networks_, name, "gradient");
     const size_t size = networks_[network].size;
+    applied_.push_back(0);
     p.partial_squares.resize(size / kRange + 1);
     p.trained = trained_.size();
     for (size_t i = 0; i < trained_.size(); ++i)
@@ -199,7 +247,7 @@ class Learner {
     metrics_.resize(metric_names_.size(), std::nan(""));
   }
 
-  void prepare(PhaseState& p, const ColumnView* columns) {
+  void prepare(PhaseState& p, const ColumnView* columns) const {
     for (size_t i = 0; i < p.input_index.size(); ++i) {
       p.columns[i] = columns[p.input_index[i]];
       p.columns[i].stream = streams_[p.input_index[i]];
@@ -207,11 +255,11 @@ class Learner {
   }
 
   // The rows of learner `l` and its share of the gradient.
-  void run_share(PhaseState& p, size_t l, float* td) {
+  void run_share(PhaseState& p, size_t l, uint64_t number, float* td) const {
     FlushDenormals flush;
     const RowRange rows = rows_of(l, learners_, batch_);
     Executor& e = *p.executors[l];
-    e.run_rows(p.columns.data(), rows.first, p.networks.data(), {update_.seed, updates_},
+    e.run_rows(p.columns.data(), rows.first, p.networks.data(), {update_.seed, number},
                td + rows.first);
     e.sum_gradient(p.shares[l].data(), p.shares[l].size());
     ShareStatus& s = p.status[l];
@@ -241,28 +289,37 @@ class Learner {
     return "";
   }
 
-  [[noreturn]] void fail(size_t k, const std::string& problem) const {
+  [[noreturn]] void fail(size_t k, uint64_t number, const std::string& problem) const {
     throw Error("LearnerFailedError",
                 "phases[" + std::to_string(k) + "] " + update_.phases[k].program.name,
-                "finite numbers in update " + std::to_string(updates_), problem,
+                "finite numbers in update " + std::to_string(number), problem,
                 "the parameters are as before this update; look for NaN in the batch, lower the "
                 "learning rate or set max_grad_norm");
   }
 
   void run_phase(size_t k, const ColumnView* columns, float* td) {
     PhaseState& p = *phases_[k];
-    TrainedState& t = trained_[p.trained];
-    NetworkState& net = networks_[t.network];
     prepare(p, columns);
-    const bool follows = p.follower >= 0 && (updates_ + 1) % update_.targets[p.follower].every == 0;
+    float* to = k == 0 ? td : p.td.data();
+    team_.for_each(learners_, [&](size_t l) { run_share(p, l, updates_, to); });
+    if (!good(p)) return;
+    apply(k, p, updates_, averaged_);
+    ++applied_[k];
+  }
+
+  // Clips the sum of the shares in `p`, steps, and averages a target that follows.
+  void apply(size_t k, PhaseState& p, uint64_t number, std::vector<bool>& averaged) {
+    TrainedState& t = trained_[phases_[k]->trained];
+    NetworkState& net = networks_[t.network];
+    const bool follows = p.follower >= 0 && (number + 1) % update_.targets[p.follower].every == 0;
     ReduceTarget to{net.p.data(), t.m.data(), t.v.data(), nullptr, 0};
     if (follows) {
-      to.follower = networks_[targets_[p.follower].second].p.data();
+      NetworkState& follower = networks_[targets_[p.follower].second];
+      to.follower = follower.p.data();
       to.tau = static_cast<float>(update_.targets[p.follower].tau);
+      ++follower.version;
     }
     const AdamStep adam = AdamStep::of(p.optimiser, t.steps + 1);
-    team_.for_each(learners_, [&](size_t l) { run_share(p, l, k == 0 ? td : p.td.data()); });
-    if (!good(p)) return;
     const bool save = phases_.size() > 1 && !t.saved;
     const float scale = gradient_scale(p, net.p.size());
     for_ranges(net.p.size(), [&](size_t first, size_t last) {
@@ -271,9 +328,9 @@ class Learner {
       adam_range(p.share_data.data(), learners_, scale, to, adam, first, last);
     });
     if (save) t.saved = true, t.saved_steps = t.steps, t.follower = to.follower;
-    ++t.steps;
-    if (follows) averaged_[p.follower] = true;
-    note_metrics(k);
+    ++t.steps, ++net.version;
+    if (follows) averaged[p.follower] = true;
+    note_metrics(k, p);
   }
 
   // 1 / batch, smaller where the averaged gradient is clipped.
@@ -326,12 +383,13 @@ class Learner {
   }
 
   // Averages, in order, the targets that no phase has averaged on its way.
-  void average_targets() {
+  void average_targets(uint64_t number, const std::vector<bool>& averaged) {
     for (size_t i = 0; i < targets_.size(); ++i) {
       const Target& t = update_.targets[i];
-      if (averaged_[i] || (updates_ + 1) % t.every != 0) continue;
+      if (averaged[i] || (number + 1) % t.every != 0) continue;
       NetworkState& source = networks_[targets_[i].first];
       NetworkState& target = networks_[targets_[i].second];
+      ++target.version;
       for_ranges(target.p.size(), [&](size_t first, size_t last) {
         average_range(target.p.data(), source.p.data(), static_cast<float>(t.tau), first, last);
       });
@@ -345,10 +403,9 @@ class Learner {
   }
 
   // The norm of the gradient is exact with one learner, else that of the shares together, a bound.
-  void note_metrics(size_t k) {
+  void note_metrics(size_t k, const PhaseState& p) {
     size_t at = 0;
     for (size_t j = 0; j < k; ++j) at += phases_[j]->plan.outputs.size() + 1;
-    const PhaseState& p = *phases_[k];
     for (size_t i = 0; i < p.plan.outputs.size(); ++i) metrics_[at++] = mean_output(p, i);
     double norm = 0;
     for (const ShareStatus& s : p.status) norm += std::sqrt(s.squares);
@@ -360,7 +417,7 @@ class Learner {
   const Update update_;
   const size_t batch_, learners_;
   const GemmKind gemm_;
-  mutable std::mutex mutex_;
+  mutable std::shared_mutex mutex_;
   std::vector<NetworkState> networks_;
   std::vector<TrainedState> trained_;
   std::vector<std::unique_ptr<PhaseState>> phases_;
@@ -371,7 +428,8 @@ class Learner {
   std::vector<bool> averaged_;
   std::vector<std::string> metric_names_;
   std::vector<double> metrics_;
-  uint64_t updates_ = 0;
+  std::vector<uint64_t> applied_;       // gradients of each phase
+  uint64_t updates_ = 0, numbers_ = 0;  // done, begun
   Team team_;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A learner's life without Python: wait for the gate, sample, update, report the TD errors,
-// publish.
+// publish. In one thread, or, asynchronously, in several that each take batches of their own.
 //
-// Cost: an update, a sample and a priority update an iteration; memory for one batch, allocated
-// once. Limits: one loop a learner; the replay is seen through `schema`, `sample` and
+// Cost: an update, a sample and a priority update an iteration; memory for one batch a thread,
+// allocated once. Limits: one loop a learner; the replay is seen through `schema`, `sample` and
 // `update_priorities`. Thread-safety: start, stop, pause, resume and run_once belong to one
 // controlling thread; counters may be read by any.
 //
@@ -12,6 +12,7 @@
 //         +---------- gate.complete_update <- store.publish <----------+
 #pragma once
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -22,9 +23,9 @@
 #include <thread>
 #include <vector>
 
-#include "learner.hpp"
+#include "async_learner.hpp"
+#include "loop_batch.hpp"
 #include "ratio_gate.hpp"
-#include "schema.hpp"
 #include "weight_store.hpp"
 
 namespace copal {
@@ -32,10 +33,16 @@ namespace copal {
 struct LoopSettings {
   double beta_start = 0.4, beta_end = 1.0;
   uint64_t beta_updates = 1;  // updates from beta_start to beta_end
+  size_t async_learners = 0;  // 0: the learner runs each update itself
 };
 
+// Seconds are sums over the threads.
 struct LoopCounters {
+  static constexpr size_t kStaleness = 9;  // 0, 1, ... 7, and 8 or more
+
   uint64_t updates = 0, stale = 0, published = 0;
+  uint64_t staleness_sum = 0, staleness_max = 0;
+  std::array<uint64_t, kStaleness> staleness{};  // updates by their staleness
   double sample_s = 0, step_s = 0, priority_s = 0, publish_s = 0, wait_s = 0;
 };
 
@@ -48,13 +55,10 @@ class LearnerLoop {
   LearnerLoop(Learner& learner, Replay& replay, WeightStore* store, const LoopSettings& settings)
       : learner_(learner), replay_(replay), store_(store), settings_(settings) {
     check_settings();
-    target_.column.resize(replay.schema().size(), nullptr);
-    ids_ = Aligned<uint64_t>(learner.batch());
-    td_ = Aligned<float>(learner.batch());
-    weights_ = Aligned<float>(learner.batch());
-    target_.id = ids_.data();
-    target_.weight = weights_.data();
-    for (const Buffer& b : learner.inputs()) connect(b);
+    for (size_t i = 0; i < std::max<size_t>(1, settings.async_learners); ++i)
+      seats_.push_back(std::make_unique<Seat>(learner, replay.schema()));
+    if (settings.async_learners > 0)
+      for (auto& seat : seats_) seat->learner = std::make_unique<AsyncLearner>(learner);
     if (store_)
       learner_.with_acting([&](const float*, size_t size) {
         if (store_->size() != size)
@@ -67,67 +71,48 @@ class LearnerLoop {
   LearnerLoop& operator=(const LearnerLoop&) = delete;
 
   // One update on this thread, with the schedule's beta: exactly what the loop does between waits.
-  void run_once() {
-    const double t0 = now();
-    replay_.sample(learner_.batch(), static_cast<float>(beta()), target_,
-                   [&](auto&& part) { learner_.split(part); });
-    const double t1 = now();
-    learner_.step(views_.data(), td_.data());
-    const double t2 = now();
-    const size_t stale = replay_.update_priorities(learner_.batch(), ids_.data(), td_.data());
-    const double t3 = now();
-    const bool published = publish_if_seen();
-    const double t4 = now();
-    std::lock_guard lock(counters_mutex_);
-    ++counters_.updates;
-    counters_.stale += stale;
-    counters_.published += published;
-    counters_.sample_s += t1 - t0;
-    counters_.step_s += t2 - t1;
-    counters_.priority_s += t3 - t2;
-    counters_.publish_s += t4 - t3;
-  }
+  void run_once() { update(*seats_[0]); }
 
   // Publishes the parameters as they are.
   void publish() {
-    if (!store_) return;
-    const uint64_t version = learner_.updates();
-    learner_.with_acting([&](const float* p, size_t) { store_->publish(p, version); });
+    std::lock_guard lock(publish_mutex_);
+    publish_locked();
   }
 
-  // Starts the thread. Throws ConfigError if it runs already.
+  // Starts the threads. Throws ConfigError if they run already.
   void start(RatioGate& gate) {
-    if (thread_.joinable())
+    if (started())
       throw Error("ConfigError", "start", "a loop that is stopped", "one that runs", "call stop()");
     gate_ = &gate;
-    stop_ = paused_ = parked_ = finished_ = false;
+    stop_ = paused_ = false;
+    parked_ = ended_ = 0;
     error_ = nullptr;
-    thread_ = std::thread([this] { work(); });
+    for (auto& seat : seats_) seat->thread = std::thread([this, s = seat.get()] { work(*s); });
   }
 
-  // Ends after the update under way.
+  // Ends after the updates under way.
   void stop() {
-    if (!thread_.joinable()) return;
+    if (!started()) return;
     {
       std::lock_guard lock(mutex_);
       stop_ = true;
     }
     gate_->interrupt_learner(true);
     changed_.notify_all();
-    thread_.join();
+    for (auto& seat : seats_) seat->thread.join();
     gate_->interrupt_learner(false);
   }
 
   // Returns between two updates; nothing changes until `resume`.
   void pause() {
-    if (!thread_.joinable()) return;
+    if (!started()) return;
     std::unique_lock lock(mutex_);
     paused_ = true;
     gate_->interrupt_learner(true);
-    changed_.wait(lock, [&] { return parked_ || finished_; });
+    changed_.wait(lock, [&] { return parked_ + ended_ == seats_.size(); });
   }
   void resume() {
-    if (!thread_.joinable()) return;
+    if (!started()) return;
     {
       std::lock_guard lock(mutex_);
       paused_ = false;
@@ -138,15 +123,15 @@ class LearnerLoop {
 
   // Waits until the loop has ended (gate closed or drained, or failure). False after `timeout_s`.
   bool join(double timeout_s) {
-    if (!thread_.joinable()) return true;
+    if (!started()) return true;
     std::unique_lock lock(mutex_);
     const auto limit = std::chrono::duration<double>(std::clamp(timeout_s, 0.0, 1e8));
-    return changed_.wait_for(lock, limit, [&] { return finished_; });
+    return changed_.wait_for(lock, limit, [&] { return ended_ == seats_.size(); });
   }
 
   bool running() const {
     std::lock_guard lock(mutex_);
-    return thread_.joinable() && !finished_;
+    return started() && ended_ < seats_.size();
   }
 
   // Throws what ended the loop, if something did.
@@ -161,13 +146,17 @@ class LearnerLoop {
   }
 
   // Importance exponent of the next update.
-  double beta() const {
-    const double done = static_cast<double>(learner_.updates());
-    const double part = std::min(1.0, done / static_cast<double>(settings_.beta_updates));
-    return settings_.beta_start + part * (settings_.beta_end - settings_.beta_start);
-  }
+  double beta() const { return beta_of(learner_.updates()); }
 
  private:
+  // What a thread of the loop has to itself.
+  struct Seat {
+    Seat(const Learner& learner, const Schema& schema) : batch(learner, schema) {}
+    LoopBatch<Target> batch;
+    std::unique_ptr<AsyncLearner> learner;
+    std::thread thread;
+  };
+
   static double now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
@@ -179,43 +168,64 @@ class LearnerLoop {
     if (settings_.beta_updates < 1) throw Error("ConfigError", "beta_updates", "at least 1", "0");
   }
 
-  // Gives the learner's input a column that `sample` fills.
-  void connect(const Buffer& b) {
-    const size_t n = learner_.batch();
-    if (b.name == "weight") {
-      views_.push_back({reinterpret_cast<const std::byte*>(weights_.data()), Dtype::f32});
-      return;
-    }
-    const size_t i = replay_.schema().find(b.name);
-    if (b.name == "discount" && i == Schema::npos) {
-      discounts_ = Aligned<float>(n);
-      target_.discount = discounts_.data();
-      views_.push_back({reinterpret_cast<const std::byte*>(discounts_.data()), Dtype::f32});
-      return;
-    }
-    if (i == Schema::npos && b.is_noise) {
-      views_.push_back({});  // the learner makes it
-      return;
-    }
-    if (i == Schema::npos)
-      throw Error("SchemaError", b.name, "a column of the replay", "none of that name");
-    const Column& column = replay_.schema()[i];
-    check_loadable(b, column.dtype);
-    if (column.items != b.width)
-      throw Error("SchemaError", b.name, std::to_string(b.width) + " values a row",
-                  std::to_string(column.items));
-    columns_.emplace_back(n * column.bytes);
-    target_.column[i] = columns_.back().data();
-    views_.push_back({columns_.back().data(), column.dtype});
+  bool started() const { return seats_[0]->thread.joinable(); }
+
+  double beta_of(uint64_t number) const {
+    const double part =
+        std::min(1.0, static_cast<double>(number) / static_cast<double>(settings_.beta_updates));
+    return settings_.beta_start + part * (settings_.beta_end - settings_.beta_start);
   }
 
+  void update(Seat& seat) {
+    LoopBatch<Target>& batch = seat.batch;
+    const uint64_t number = seat.learner ? learner_.next_number() : learner_.updates();
+    const auto beta = static_cast<float>(beta_of(number));
+    uint64_t staleness = 0;
+    const double t0 = now();
+    if (seat.learner)
+      replay_.sample(learner_.batch(), beta, batch.target);
+    else
+      replay_.sample(learner_.batch(), beta, batch.target,
+                     [&](auto&& part) { learner_.split(part); });
+    const double t1 = now();
+    if (seat.learner)
+      staleness = seat.learner->step(number, batch.views.data(), batch.td.data());
+    else
+      learner_.step(batch.views.data(), batch.td.data());
+    const double t2 = now();
+    const size_t stale = replay_.update_priorities(learner_.batch(), batch.ids(), batch.td.data());
+    const double t3 = now();
+    const bool published = publish_if_seen();
+    const double t4 = now();
+    std::lock_guard lock(counters_mutex_);
+    ++counters_.updates;
+    counters_.stale += stale;
+    counters_.published += published;
+    counters_.staleness_sum += staleness;
+    counters_.staleness_max = std::max(counters_.staleness_max, staleness);
+    ++counters_.staleness[std::min<uint64_t>(staleness, LoopCounters::kStaleness - 1)];
+    counters_.sample_s += t1 - t0;
+    counters_.step_s += t2 - t1;
+    counters_.priority_s += t3 - t2;
+    counters_.publish_s += t4 - t3;
+  }
+
+  void publish_locked() {
+    if (!store_) return;
+    const uint64_t version = learner_.updates();
+    learner_.with_acting([&](const float* p, size_t) { store_->publish(p, version); });
+  }
+
+  // Whoever finds another thread publishing leaves it to that one.
   bool publish_if_seen() {
     if (!store_ || !store_->seen()) return false;
-    publish();
+    std::unique_lock lock(publish_mutex_, std::try_to_lock);
+    if (!lock || !store_->seen()) return false;
+    publish_locked();
     return true;
   }
 
-  void work() {
+  void work(Seat& seat) {
     try {
       while (wait_turn()) {
         const double t0 = now();
@@ -225,17 +235,17 @@ class LearnerLoop {
           if (interrupted()) continue;
           break;
         }
-        run_once();
+        update(seat);
         gate_->complete_update();
       }
     } catch (...) {
       std::lock_guard lock(mutex_);
-      error_ = std::current_exception();
+      if (!error_) error_ = std::current_exception();
+      gate_->close();
     }
     {
       std::lock_guard lock(mutex_);
-      finished_ = true;
-      if (error_) gate_->close();
+      ++ended_;
     }
     changed_.notify_all();
   }
@@ -244,10 +254,10 @@ class LearnerLoop {
   bool wait_turn() {
     std::unique_lock lock(mutex_);
     if (paused_ && !stop_) {
-      parked_ = true;
+      ++parked_;
       changed_.notify_all();
       changed_.wait(lock, [&] { return !paused_ || stop_; });
-      parked_ = false;
+      --parked_;
     }
     return !stop_;
   }
@@ -265,17 +275,14 @@ class LearnerLoop {
   WeightStore* store_;
   const LoopSettings settings_;
   RatioGate* gate_ = nullptr;
-  Target target_;
-  std::vector<Aligned<std::byte>> columns_;
-  std::vector<ColumnView> views_;
-  Aligned<float> weights_, discounts_, td_;
-  Aligned<uint64_t> ids_;
+  std::vector<std::unique_ptr<Seat>> seats_;
+  std::mutex publish_mutex_;
   mutable std::mutex mutex_, counters_mutex_;
   std::condition_variable changed_;
-  bool stop_ = false, paused_ = false, parked_ = false, finished_ = false;
+  bool stop_ = false, paused_ = false;
+  size_t parked_ = 0, ended_ = 0;  // threads
   std::exception_ptr error_;
   LoopCounters counters_;
-  std::thread thread_;
 };
 
 }  // namespace copal

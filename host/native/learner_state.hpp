@@ -28,6 +28,7 @@ struct NetworkState {
   std::string name;
   size_t size;
   Aligned<float> p;
+  uint64_t version = 0;  // changes so far; of a copy: of what it is a copy of
 };
 
 struct TrainedState {

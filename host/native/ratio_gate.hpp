@@ -2,9 +2,9 @@
 // Holds the ratio of environment steps to updates. Actors ask before they step, the learner asks
 // before it updates; whoever is ahead sleeps.
 //
-// With s steps taken or under way, i rows inserted, u updates done:
+// With s steps taken or under way, i rows inserted, u updates done, b updates begun:
 //   an actor may take n more steps while  s + n <= learning_starts + (u + 1) * interval + slack
-//   the learner may update while          i     >= learning_starts + (u + 1) * interval
+//   a learner may update while            i     >= learning_starts + (b + 1) * interval
 //
 //   steps     |--- learning_starts ---|-- interval --|-- interval --| slack |
 //   updates                                          1              2
@@ -18,8 +18,9 @@
 // left, or after a millisecond.
 //
 // Cost: O(1) a call, no system call unless somebody sleeps. Limits: 64-bit counters, exact while
-// updates * interval stays below 2^53. Thread-safety: any number of actors and one learner loop.
+// updates * interval stays below 2^53. Thread-safety: any number of actors and learners.
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -97,7 +98,10 @@ class RatioGate {
     const auto ready = [&] { return closed_ || due() || interrupted_ || drained(); };
     while (!learner_.wait_for(lock, kPatience, ready)) {
     }
-    return !closed_ && !interrupted_ && due();
+    if (closed_ || interrupted_ || !due()) return false;
+    ++begun_;
+    if (due()) learner_.notify_one();  // there may be another learner
+    return true;
   }
 
   // Reports that the update is done.
@@ -105,7 +109,7 @@ class RatioGate {
     bool wake;
     {
       std::lock_guard lock(mutex_);
-      ++updates_;
+      begun_ = std::max(begun_, ++updates_);
       wake = static_cast<double>(env_steps_) <= next_update() + half_slack();
     }
     if (wake) actors_.notify_all();
@@ -158,7 +162,7 @@ class RatioGate {
                     std::to_string(env_steps_ - inserted_) + " reserved",
                     "set the counters before the actors start");
       env_steps_ = inserted_ = env_steps;
-      updates_ = updates;
+      updates_ = begun_ = updates;
     }
     actors_.notify_all();
     learner_.notify_all();
@@ -174,7 +178,10 @@ class RatioGate {
   bool room(uint64_t n) const {
     return static_cast<double>(env_steps_ + n) <= next_update() + static_cast<double>(slack_);
   }
-  bool due() const { return static_cast<double>(inserted_) >= next_update(); }
+  bool due() const {
+    const double next = static_cast<double>(starts_) + static_cast<double>(begun_ + 1) * interval_;
+    return static_cast<double>(inserted_) >= next;
+  }
   bool drained() const { return draining_ && inserted_ == env_steps_; }
   bool refuses_steps() const { return closed_ || draining_; }
   bool take_steps(uint64_t n) {
@@ -209,7 +216,7 @@ class RatioGate {
   const uint64_t starts_, slack_;
   mutable std::mutex mutex_;
   std::condition_variable actors_, learner_;
-  uint64_t env_steps_ = 0, inserted_ = 0, updates_ = 0;
+  uint64_t env_steps_ = 0, inserted_ = 0, updates_ = 0, begun_ = 0;
   bool draining_ = false, closed_ = false, interrupted_ = false;
 };
 

@@ -13,12 +13,12 @@
 
 #include "../learner_loop.hpp"
 #include "../policy.hpp"
+#include "regression.hpp"
 
 using namespace copal;
+using namespace copal::regression;
 
-constexpr size_t kObs = 5, kHidden = 20, kActions = 3, kBatch = 50;
-constexpr size_t kW2 = kObs * kHidden + kHidden;
-constexpr size_t kSize = kW2 + kHidden * kActions + kActions;
+constexpr size_t kBatch = 50;
 
 struct Draw {
   std::vector<std::byte*> column;
@@ -35,8 +35,11 @@ class MadeUpReplay {
             {{"obs", Dtype::f32, {kObs}}, {"action", Dtype::i64, {}}, {"goal", Dtype::f32, {}}}) {}
   const Schema& schema() const { return schema_; }
   template <class Split>
-  void sample(size_t n, float, const Draw& out, Split&& split) {
+  void sample(size_t n, float beta, const Draw& out, Split&& split) {
     split([](size_t, size_t) {});
+    sample(n, beta, out);
+  }
+  void sample(size_t n, float, const Draw& out) {
     for (size_t i = 0; i < n; ++i) {
       for (size_t j = 0; j < kObs; ++j) number(out.column[0], i * kObs + j);
       const int64_t action = static_cast<int64_t>(next() % kActions);
@@ -60,68 +63,6 @@ class MadeUpReplay {
   uint64_t state_ = 1;
 };
 
-static Op dense(OpKind kind, std::vector<std::string> in, const char* out, size_t width,
-                bool second) {
-  Op o;
-  o.kind = kind;
-  o.inputs = std::move(in);
-  if (out) o.output = Buffer{out, width};
-  o.network = "q";
-  o.weight = second ? kW2 : 0;
-  o.fan_in = second ? kHidden : kObs;
-  o.fan_out = second ? kActions : kHidden;
-  o.bias = static_cast<std::ptrdiff_t>(o.weight + o.fan_in * o.fan_out);
-  return o;
-}
-
-static Op plain(OpKind kind, std::vector<std::string> in, const char* out, size_t width) {
-  Op o;
-  o.kind = kind;
-  o.inputs = std::move(in);
-  if (out) o.output = Buffer{out, width};
-  o.offset = width;
-  return o;
-}
-
-static Update make_update() {
-  Program p;
-  p.name = "regression";
-  p.networks = {{"q", kSize}};
-  p.inputs = {{"obs", kObs}, {"action", 1, true}, {"goal", 1}};
-  p.ops = {dense(OpKind::kDense, {"obs"}, "z", kHidden, false),
-           plain(OpKind::kRelu, {"z"}, "h", kHidden),
-           dense(OpKind::kDense, {"h"}, "q", kActions, true),
-           plain(OpKind::kGather, {"q", "action"}, "chosen", 1),
-           plain(OpKind::kSub, {"chosen", "goal"}, "td", 1),
-           plain(OpKind::kScatter, {"td", "action"}, "dq", kActions),
-           dense(OpKind::kDenseGradWeight, {"dq", "h"}, nullptr, 0, true),
-           dense(OpKind::kDenseGradInput, {"dq"}, "dh", kHidden, true),
-           plain(OpKind::kReluGrad, {"dh", "h"}, "dz", kHidden),
-           dense(OpKind::kDenseGradWeight, {"dz", "obs"}, nullptr, 0, false),
-           plain(OpKind::kSumOverRows, {"dz"}, nullptr, kObs * kHidden)};
-  p.outputs = {{"td_error", "td"}};
-  p.gradient = "q";
-  Program policy;
-  policy.networks = p.networks;
-  policy.inputs = {p.inputs[0]};
-  policy.ops = {p.ops[0], p.ops[1], p.ops[2]};
-  policy.outputs = {{"q", "q"}};
-  Phase phase{p, {}, 0.5, 1};
-  return {"regression", {phase}, {}, policy};
-}
-
-static void initialise(Learner& learner) {
-  learner.with_parameters("q", [](float* p, size_t n) {
-    for (size_t i = 0; i < n; ++i) p[i] = static_cast<float>(i * 37 % 101) / 200.f - 0.25f;
-  });
-}
-
-static std::vector<float> parameters(Learner& learner) {
-  std::vector<float> copy;
-  learner.with_parameters("q", [&](const float* p, size_t n) { copy.assign(p, p + n); });
-  return copy;
-}
-
 static void act(RatioGate& gate, WeightStore& store, const Policy& policy) {
   const float obs[kObs] = {1, 2, 3, 4, 5};
   const ColumnView view{reinterpret_cast<const std::byte*>(obs), Dtype::f32};
@@ -130,9 +71,9 @@ static void act(RatioGate& gate, WeightStore& store, const Policy& policy) {
     const auto snapshot = store.acquire();
     float first[kActions], again[kActions];
     void* out = first;
-    policy.act(snapshot.weights(), &view, 1, &out);
+    policy.act(policy.all(), snapshot.weights(), &view, 1, &out);
     out = again;
-    policy.act(snapshot.weights(), &view, 1, &out);
+    policy.act(policy.all(), snapshot.weights(), &view, 1, &out);
     if (std::memcmp(first, again, sizeof first) != 0 || snapshot.version() < last) {
       std::fprintf(stderr, "a snapshot changed while it was held\n");
       std::abort();
