@@ -45,7 +45,7 @@ class Loop(Protocol):
     def raise_if_failed(self) -> None:
         """Raises the error that ended the thread."""
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, Any]:
         """Figures of the newest update, and the seconds spent by stage."""
 
 
@@ -58,12 +58,22 @@ class NativeLoop:
         gate: Says when an update is due.
         store: Where the policy's networks are published, one behind another.
         beta: Exponent of the importance weights by update.
+        async_learners: Threads that each update on batches of their own; 0: the learner does.
+
+    Raises:
+        ConfigError: The learner shares out its batches, and `async_learners` is above 0.
     """
 
     def __init__(
-        self, learner: CpuLearner, replay: Any, gate: Any, store: Any, beta: LinearSchedule
+        self,
+        learner: CpuLearner,
+        replay: Any,
+        gate: Any,
+        store: Any,
+        beta: LinearSchedule,
+        async_learners: int = 0,
     ) -> None:
-        self._learner, self._gate = learner, gate
+        self._learner, self._gate, self._async = learner, gate, async_learners > 0
         self._loop = native.LearnerLoop(
             learner.native,
             replay,
@@ -71,6 +81,7 @@ class NativeLoop:
             beta_start=beta.start,
             beta_end=beta.end,
             beta_updates=max(1, beta.steps),
+            async_learners=async_learners,
         )
         self.pause = self._loop.pause
         self.resume = self._loop.resume
@@ -89,7 +100,7 @@ class NativeLoop:
         return bool(self._loop.running)
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Starts the threads."""
         self._loop.start(self._gate)
 
     def run_once(self) -> None:
@@ -103,10 +114,20 @@ class NativeLoop:
         # weights an actor reads must not depend on when it read the last ones, always.
         self._loop.publish()
 
-    def metrics(self) -> dict[str, float]:
-        """Figures of the newest update, and the seconds spent by stage."""
-        seconds = {k: v for k, v in self._loop.counters().items() if k.endswith("_s")}
-        return {**self._learner.metrics, **seconds}
+    def metrics(self) -> dict[str, Any]:
+        """Figures of the newest update, and the seconds spent by stage, over all threads.
+
+        Asynchronous learners add the staleness of their gradients, the number of updates that
+        others applied while one was computed: `staleness_mean`, `staleness_max`, and `staleness`,
+        the number of updates whose staleness was 0, 1, ... 7, and 8 or more.
+        """
+        counters = self._loop.counters()
+        figures = {k: v for k, v in counters.items() if k.endswith("_s")}
+        if self._async:
+            mean = counters["staleness_sum"] / max(1, counters["updates"])
+            figures |= {"staleness_mean": mean, "staleness_max": counters["staleness_max"]}
+            figures["staleness"] = list(counters["staleness"])
+        return {**self._learner.metrics, **figures}
 
 
 def make(
@@ -118,6 +139,7 @@ def make(
     acting: Sequence[str],
     batch_size: int,
     beta: LinearSchedule,
+    async_learners: int = 0,
 ) -> Loop:
     """The native loop for a native learner, else the one in Python.
 
@@ -129,7 +151,8 @@ def make(
         acting: Names of the policy's networks, in its order.
         batch_size: Rows of a batch.
         beta: Exponent of the importance weights by update.
+        async_learners: Learners of the `cpu` backend that work asynchronously; 0: none.
     """
     if isinstance(learner, CpuLearner):
-        return NativeLoop(learner, replay, gate, store, beta)
+        return NativeLoop(learner, replay, gate, store, beta, async_learners)
     return HostLoop(learner, replay, gate, store, acting=acting, batch_size=batch_size, beta=beta)

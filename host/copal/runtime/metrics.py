@@ -145,6 +145,7 @@ def describe(figures: Mapping[str, float]) -> str:
         ("env_steps_per_s", "{:,.0f} steps/s"),
         ("updates_per_s", "{:,.0f} updates/s"),
         ("ratio", "ratio {:.3f}"),
+        ("staleness_mean", "staleness {:.2f}"),
     ):
         value = figures.get(name, math.nan)
         if math.isfinite(value):

@@ -40,6 +40,10 @@ class TrainResult:
     """Run folder."""
     stop_reason: str
     """`steps`, `return` (`stop_at_return` was reached and confirmed), or the name of a signal."""
+    staleness_mean: float | None = None
+    """Updates that other learners applied while one was computed, on average; None: `sync`."""
+    staleness_max: int | None = None
+    """The most such updates; None: `sync`."""
 
     def policy(self, obs: Any) -> Any:
         """Greedy action for one observation, or int64 [n] for several."""
@@ -76,6 +80,9 @@ class TrainResult:
             f"{self.env_steps:,} env steps and {self.updates:,} updates, "
             f"{self.env_steps_per_s:,.0f} env steps/s over {self.wall_s:.1f} s"
         )
+        if self.staleness_mean is not None:
+            speed += f"\nstaleness of gradients: mean {self.staleness_mean:.2f}"
+            speed += f", at most {self.staleness_max:,} updates"
         if self.env_restarts:
             speed += f"\n{self.env_restarts:,} environments failed and were replaced"
         return f"{score}\n{speed}\npolicy: {self.out / 'policy'}"

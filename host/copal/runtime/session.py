@@ -120,8 +120,13 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
         state = LearnerState.initial(built.update, built.parameters)
         if found is not None:
             state = _learner_state(found, state)
+        asynchronous = config.learner_mode == "async"
         learner = registry.learner(
-            backend, built, state, batch_size=known(config.batch_size), learners=config.learners
+            backend,
+            built,
+            state,
+            batch_size=known(config.batch_size),
+            learners=1 if asynchronous else config.learners,
         )
         replay = _replay(config, built) if found is None else _load_replay(config, found)
         acting = [network.name for network in built.update.policy.networks]
@@ -139,6 +144,7 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
             acting=acting,
             batch_size=known(config.batch_size),
             beta=beta,
+            async_learners=config.learners if asynchronous else 0,
         )
         shared = Shared(
             replay,

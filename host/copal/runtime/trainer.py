@@ -155,6 +155,7 @@ class Trainer:
         finally:  # an environment that fails here must not cost what was learnt
             self._checkpoint()
         score = self._judge.final() if finished else None
+        figures = parts.loop.metrics()
         return TrainResult(
             best=self._judge.best_policy(),
             best_at=self._judge.best_at,
@@ -169,6 +170,8 @@ class Trainer:
             out=self._config.out or Path(),
             # A signal after the last evaluation cost nothing.
             stop_reason=reason if score else self._control.stop_reason or "steps",
+            staleness_mean=figures.get("staleness_mean"),
+            staleness_max=figures.get("staleness_max"),
         )
 
     def _warn_without_updates(self) -> None:
