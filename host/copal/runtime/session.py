@@ -20,13 +20,15 @@ from copal.config import TrainConfig
 from copal.errors import CheckpointError
 from copal.native import native
 from copal.replay import LinearSchedule, PrioritizedReplay, UniformReplay
-from copal.runtime import exploration, files, loops
+from copal.runtime import exploration, files, loops, normalization
 from copal.runtime.actors import Actor, Shared
 from copal.runtime.checkpoint import Checkpoint
 from copal.runtime.control import Control, StepBudget
 from copal.runtime.policy import PolicyFacts, make_policy
 from copal.runtime.settings import algorithm_settings, check_exploration, known
 
+SCALE = "observation_scale"
+"""Network whose parameters are measured instead of trained."""
 SLACK_STEPS = 8
 """Env steps of an actor that may be under way beyond what the ratio asks for."""
 
@@ -117,6 +119,8 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
         settings = algorithm_settings(config, algorithm)
         built = algorithm.build(one.observation_space, one.action_space, settings, config.seed)
         check_exploration(config, built.exploration)
+        if SCALE in built.parameters and found is None:
+            built.parameters[SCALE] = normalization.measure(config)
         state = LearnerState.initial(built.update, built.parameters)
         if found is not None:
             state = _learner_state(found, state)
@@ -188,8 +192,13 @@ def _learner_state(found: Checkpoint, initial: LearnerState) -> LearnerState:
     moments = found.arrays("optimiser.safetensors")
     for name, vector in initial.parameters.items():
         if name not in parameters or parameters[name].shape != vector.shape:
-            got = str(parameters[name].shape) if name in parameters else "nothing"
-            raise CheckpointError(f"weights of `{name}`", str(vector.shape), got)
+            got = f"shape {parameters[name].shape}" if name in parameters else f"{list(parameters)}"
+            raise CheckpointError(
+                f"weights of `{name}`",
+                f"shape {vector.shape}, as the run's settings say",
+                got,
+                "the checkpoint is of another algorithm, environment or width",
+            )
     trained = list(initial.first_moment)
     try:
         return LearnerState(

@@ -87,8 +87,21 @@ def _train(config: TrainConfig, show: Progress, named: Collection[str]) -> Train
             if found is not None:
                 trainer.restore(found)
             return trainer.run()
+        except LearnerFailedError as e:
+            raise LearnerFailedError(e.field, e.expected, e.got, _way_on(e.hint, store)) from e
         finally:
             parts.close()
+
+
+def _way_on(hint: str, store: CheckpointStore) -> str:
+    """`hint`, and where the newest checkpoint is, which a failed update leaves as it was."""
+    newest = next(iter(store.folders()), None)
+    place = (
+        "there is no checkpoint yet: a smaller --checkpoint-interval would have kept one"
+        if newest is None
+        else f"the last good checkpoint is `{newest}`"
+    )
+    return f"{hint}; {place}" if hint else place
 
 
 class Trainer:
