@@ -58,6 +58,7 @@ def test_help_and_version_succeed() -> None:
     assert "replay" in copal("bench", "--help").stdout
     flags = copal("train", "--help").stdout
     assert "--update-interval" in flags
+    assert "sac: " in flags, "the algorithms' own defaults"
     assert "--env-id" in flags
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", copal("--version").stdout)
 
@@ -80,6 +81,11 @@ def test_help_and_version_succeed() -> None:
         (["train", "--backend", "gpu"], 3, "can be used here, got `gpu`: this version"),
         (["train", "--env", "ALE/Pong-v5"], 2, "ale-py"),
         (["train", "--lr", "-1"], 2, "learning_rate"),
+        (["train", "--algo", "sac", "--env", "CartPole-v1"], 2, "dqn"),
+        (["train", "--algo", "sac", "--env", "Pendulum-v1", "--epsilon-end", "0.2"], 2, "dqn"),
+        (["train", "--policy-delay", "3"], 2, "td3"),
+        (["train", "--learners", "65"], 2, "batch_size = 64"),
+        (["train", "--learner-mode", "async", "--deterministic"], 2, "learner_mode"),
         (["eval", "no-such-folder"], 2, "no-such-folder"),
         (["train", "--resume", "no-such-folder"], 2, "no-such-folder"),
     ],
@@ -155,6 +161,39 @@ def test_eval_scores_the_run(trained: Path) -> None:
     assert score["mean"] == pytest.approx(sum(score["returns"]) / 2)
 
 
+def test_eval_refuses_a_policy_of_another_kind(trained: Path) -> None:
+    """Where an algorithm or environment is asked for; both are named."""
+    done = copal("eval", trained, "--algo", "sac")
+    assert done.returncode == 1
+    assert "`sac`" in done.stderr
+    assert "`dqn`" in done.stderr
+    assert copal("eval", trained, "--env", "Pendulum-v1").returncode == 1
+
+
+def test_continuous_actions_from_end_to_end(tmp_path: Path) -> None:
+    """A short SAC run, with switches in both spellings, is scored and says what it used."""
+    args = ["--algo", "sac", "--env", "Pendulum-v1", "--steps", "300", "--learning-starts", "100"]
+    args += ["--hidden", "16", "16", "--batch-size", "32", "--no-prioritized", "--autotune", *BRIEF]
+    done = copal("train", *args, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (stored["prioritized"], stored["autotune"], stored["huber"]) == (False, True, False)
+    assert copal("eval", tmp_path / "run", "--episodes", 1, "--algo", "sac").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["--no-prioritized", "--huber"], ["--prioritized", "False", "--huber", "True"]),
+        (["--huber", "False", "--steps", "3"], ["--huber", "False", "--steps", "3"]),
+        (["--autotune", "--no-quiet"], ["--autotune", "True", "--no-quiet"]),
+    ],
+)
+def test_switches_that_may_be_none_have_a_value(args: list[str], expected: list[str]) -> None:
+    """On the command line they look like all others."""
+    assert cli._spelt_out(args) == expected
+
+
 def test_resume_goes_on(trained: Path) -> None:
     """`--resume DIR` takes the run's own settings; `--steps` may grow."""
     done = copal("train", "--resume", trained, "--steps", 900, *BRIEF)
@@ -162,15 +201,14 @@ def test_resume_goes_on(trained: Path) -> None:
     assert "900 env steps" in done.stdout
 
 
-def test_resume_tells_a_default_that_was_typed_from_one_that_was_not(trained: Path) -> None:
-    """`--batch-size 64` is refused where the run has another one, though 64 is the default."""
+def test_resume_tells_a_value_that_was_typed_from_one_that_was_not(trained: Path) -> None:
+    """`--gamma 0.99` is refused where the run has another one, though 0.99 is the default."""
     config = json.loads((trained / "config.json").read_text())
-    other = TrainConfig().batch_size * 2
-    (trained / "config.json").write_text(json.dumps({**config, "batch_size": other}))
-    done = copal("train", "--resume", trained, "--batch-size", TrainConfig().batch_size)
+    (trained / "config.json").write_text(json.dumps({**config, "gamma": 0.5}))
+    done = copal("train", "--resume", trained, "--gamma", TrainConfig().gamma)
     (trained / "config.json").write_text(json.dumps(config))
     assert done.returncode == 2
-    assert f"`{other}`, as in the run that is resumed" in done.stderr
+    assert "`0.5`, as in the run that is resumed" in done.stderr
 
 
 def test_an_existing_run_is_not_overwritten(trained: Path) -> None:

@@ -187,8 +187,10 @@ class Exploding(gymnasium.Env):  # type: ignore[misc]
         return obs, 3e38 if self._steps > 300 else 1.0, False, self._steps % 50 == 0, {}
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
-@pytest.mark.parametrize(("algo", "backend"), [("sac", "cpu"), ("td3", "torch"), ("ddpg", "cpu")])
+@pytest.mark.parametrize(
+    ("algo", "backend", "deterministic"),
+    [("sac", "cpu", True), ("ddpg", "cpu", False), ("td3", "torch", False)],
+)
 def test_values_that_overflow_stop_the_run(
     tmp_path: Path, algo: str, backend: str, deterministic: bool
 ) -> None:
