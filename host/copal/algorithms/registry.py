@@ -47,9 +47,9 @@ class _Own:
         self, observation_space: Any, action_space: Any, config: Any = None, seed: int = 0
     ) -> Built:
         """See `Algorithm.build`."""
-        settings = self.config() if config is None else config
-        if not isinstance(settings, self.config):
+        if config is not None and not isinstance(config, self.config):
             raise ConfigError("config", f"{self.kind} or None", repr(config))
+        settings: Any = self.config() if config is None else config
         settings = replace(settings, **self.fixed)
         built: Built = self._file().build(observation_space, action_space, settings, seed)
         return built
