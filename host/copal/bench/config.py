@@ -9,7 +9,9 @@ from typing import Any
 
 from copal.bench.peers import PEERS
 from copal.bench.peers.drivers.curve import SETTINGS
+from copal.config import LEARNER_MODES
 from copal.errors import ConfigError, UnknownNameError
+from copal.runtime.machine import allowed_cpus
 
 REPLAY_PEERS = tuple(peer.name for peer in PEERS if peer.replay)
 TRAIN_ALGORITHMS = ("dqn", "sac")
@@ -37,7 +39,7 @@ class ReplayBench:
     block_ms: float = 40.0
     """Length of one measurement in milliseconds."""
     scaling: bool = True
-    """Also time one and two native threads on one buffer; compiles a program, 1,000,000 rows."""
+    """Also time one and two native threads on one buffer of the most `rows`; compiles a program."""
     cpu: int | None = None
     """Processor that everything is pinned to; None: the last one allowed."""
     peer_root: Path = Path(".venv-peers")
@@ -215,6 +217,72 @@ class CurveBench:
         """What every implementation is run with, and what makes a finished curve fit."""
         named = {name: getattr(self, name) for name in SETTINGS}
         return {**named, "hidden": list(self.hidden)}
+
+
+@dataclass(frozen=True)
+class ScalingBench:
+    """Steps and updates a second over actors and learners, and of the learner alone.
+
+    Raises:
+        ConfigError: A value is out of range.
+        UnknownNameError: There is no such mode.
+    """
+
+    algo: str = "dqn"
+    """Algorithm, a name of `copal.algorithms`."""
+    env: str = "LunarLander-v3"
+    """Gymnasium id."""
+    actors: tuple[int, ...] | None = None
+    """Numbers of actor threads; None: 1 to the number of cores."""
+    learners: tuple[int, ...] | None = None
+    """Numbers of parallel learners, the first one what the others are compared with; None: 1 to
+    the number of cores."""
+    modes: tuple[str, ...] = LEARNER_MODES
+    """`sync`: learners share each batch; `async`: each applies the gradient of its own one."""
+    num_envs: int = 1
+    """Environments of each actor."""
+    batch_size: int = 64
+    """Rows of a batch."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers."""
+    update_interval: int = 1
+    """Environment steps an update."""
+    seconds: float = 4.0
+    """Length of one training that is measured; the learner alone gets a quarter of it."""
+    rounds: int = 3
+    """Every combination is measured once a round; figures are medians over rounds."""
+    json: bool = False
+    """Print JSON on stdout instead of a table."""
+
+    def __post_init__(self) -> None:
+        _numbers("actors", self.actors_or_cores())
+        _numbers("learners", self.learners_or_cores())
+        _numbers("hidden", self.hidden)
+        for name in ("num_envs", "batch_size", "update_interval", "rounds"):
+            _at_least_one(name, getattr(self, name))
+        _positive("seconds", self.seconds)
+        if not self.modes:
+            raise ConfigError("modes", f"some of {LEARNER_MODES}", "none")
+        _known("modes", self.modes, LEARNER_MODES)
+        if max(self.learners_or_cores()) > self.batch_size:
+            raise ConfigError(
+                "learners",
+                f"at most batch_size = {self.batch_size}",
+                str(max(self.learners_or_cores())),
+                "each learner needs a row",
+            )
+
+    def actors_or_cores(self) -> tuple[int, ...]:
+        """Numbers of actors that are measured."""
+        return _to_cores() if self.actors is None else self.actors
+
+    def learners_or_cores(self) -> tuple[int, ...]:
+        """Numbers of learners that are measured."""
+        return _to_cores() if self.learners is None else self.learners
+
+
+def _to_cores() -> tuple[int, ...]:
+    return tuple(range(1, len(allowed_cpus()) + 1))
 
 
 def curve_peers(algo: str) -> tuple[str, ...]:

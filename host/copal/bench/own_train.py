@@ -41,6 +41,7 @@ def rate_config(options: argparse.Namespace, steps: int) -> TrainConfig:
         actors=options.actors,
         num_envs=options.num_envs,
         learners=options.learners,
+        learner_mode=options.learner_mode,
         update_interval=options.update_interval,
         batch_size=options.batch_size,
         hidden=tuple(options.hidden),
@@ -99,6 +100,7 @@ def main(arguments: list[str], reply: Reply) -> None:
     parser.add_argument("--actors", type=int, default=1)
     parser.add_argument("--num-envs", type=int, default=1)
     parser.add_argument("--learners", type=int, default=1)
+    parser.add_argument("--learner-mode", default="sync")
     parser.add_argument("--solve", default="", help="a TrainConfig as JSON")
     options = parser.parse_args(arguments)
     wanted = options.solve

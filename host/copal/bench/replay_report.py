@@ -41,7 +41,7 @@ def measure(config: ReplayBench) -> Report:
         rows += found
         versions.update(measured.versions)
     if config.scaling:
-        rows += replay_threads.measure()
+        rows += replay_threads.measure(max(config.rows))
     return Report(described, versions, rows)
 
 

@@ -96,7 +96,7 @@ def flat_table(rows: Sequence[Row], columns: Sequence[str]) -> str:
     for row in rows:
         if "absent" in row:
             continue
-        figures = [_show(row.get(column)) for column in columns]
+        figures = [cell(row.get(column)) for column in columns]
         lines.append([str(row["name"]), *figures, times(row.get("ratio"))])
     header = ["implementation", *columns, "times slower than copal"]
     return markdown(header, lines) + absences(rows)
@@ -108,7 +108,8 @@ def absences(rows: Sequence[Row]) -> str:
     return "".join(f"\n{name}: absent: {reason}" for name, reason in seen)
 
 
-def _show(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A figure or a text; a dash if there is none."""
     if value is None:
         return "-"
     return number(value) if isinstance(value, float) else str(value)

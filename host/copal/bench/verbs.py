@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from copal.bench import curve_report, learner_report, replay_report, train_report
-from copal.bench.config import CurveBench, LearnerBench, ReplayBench, TrainBench
+from copal.bench import curve_report, learner_report, replay_report, scaling_report, train_report
+from copal.bench.config import CurveBench, LearnerBench, ReplayBench, ScalingBench, TrainBench
 from copal.bench.plot import curves, growth, require_matplotlib
-from copal.bench.table import Report, flat_table, heading, replay_table
+from copal.bench.table import Report, absences, cell, flat_table, heading, markdown, replay_table
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,17 @@ def run_curve(config: CurveBench) -> Report:
     return report
 
 
+def run_scaling(config: ScalingBench) -> Report:
+    """Measures how training scales with actors and learners.
+
+    Returns:
+        Rows `{"name", "op", "mode", "actors", "learners", "updates_per_s", "speedup"}`; `op` is
+        `learner` for the learner alone and `train`, with `env_steps_per_s`, for whole trainings.
+        `speedup` is over the first row of its `op`.
+    """
+    return scaling_report.measure(config)
+
+
 def _print(report: Report, json: bool, *tables: str) -> int:
     if json:
         print(report.to_json())
@@ -124,9 +135,19 @@ def _curve(config: CurveBench) -> int:
     return _print(report, config.json, table)
 
 
+def _scaling(config: ScalingBench) -> int:
+    report = run_scaling(config)
+    header = ("actors", "learners", "mode", "env steps/s", "updates/s", "speed-up")
+    keys = ("actors", "learners", "mode", "env_steps_per_s", "updates_per_s", "speedup")
+    found = [row for row in report.rows if "absent" not in row]
+    lines = [[cell(row.get(key)) for key in keys] for row in found]
+    return _print(report, config.json, markdown(header, lines) + absences(report.rows))
+
+
 BENCHES = {
     "replay": Bench(_replay, "insert, sample and update of prioritized replay", ReplayBench),
     "learner": Bench(_learner, "one learner update beside torch, NumPy and GEMM", LearnerBench),
     "train": Bench(_train, "steps a second of training beside other frameworks", TrainBench),
+    "scaling": Bench(_scaling, "training over numbers of actors and learners", ScalingBench),
     "curve": Bench(_curve, "learning curves beside other frameworks", CurveBench),
 }
