@@ -197,13 +197,13 @@ def test_action_space_that_does_not_fit(space: Any, words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("space", "word"),
     [
-        (gym.spaces.Box(0, 255, (84, 84, 4), np.uint8), "images"),
+        (gym.spaces.Box(0, 255, (20, 20, 4), np.uint8), "pixels"),
         (gym.spaces.Discrete(5), "FlattenObservation"),
         (gym.spaces.Dict({"a": box(2)}), "FlattenObservation"),
     ],
 )
 def test_observation_space_that_does_not_fit(space: Any, word: str) -> None:
-    """Images and structured observations are refused with what to do."""
+    """Tiny images and structured observations are refused with what to do."""
     with pytest.raises(ConfigError) as caught:
         algorithms.get("dqn").build(space, gym.spaces.Discrete(2))
     assert caught.value.field == "observation_space"

@@ -59,6 +59,7 @@ def assemble(
     columns: Columns,
     noises: Mapping[str, int] | None = None,
     target_every: int | None = None,
+    opaque: bool = False,
     seed: int = 0,
 ) -> Built:
     """Captures the losses and the policy, and puts the parts of an algorithm together.
@@ -75,6 +76,7 @@ def assemble(
         columns: What the replay buffer holds, of `transitions` for instance.
         noises: Further batch columns, name to width: standard normal numbers that learners make.
         target_every: Updates between two steps of the targets; None: of the config.
+        opaque: Let operations pass that only the `torch` backend has, convolutions for instance.
         seed: Of the noise.
 
     Raises:
@@ -86,10 +88,11 @@ def assemble(
         networks = {SCALE: ObservationScale(width), **networks}
     losses = tuple(_prepared(step.loss, config) for step in steps)
     inputs = _inputs(columns, noises or {})
+    forward = _prepared(acting.forward, config)
     phases = []
     for step, loss in zip(steps, losses, strict=True):
         title = name if len(steps) == 1 else f"{name}-{step.network}"
-        program = capture(loss, networks, inputs, gradient=step.network, name=title)
+        program = capture(loss, networks, inputs, gradient=step.network, name=title, opaque=opaque)
         optimiser = Adam(step.learning_rate or config.learning_rate, eps=config.adam_eps)
         phases.append(Phase(program, optimiser, config.max_grad_norm or None, step.every))
     every = target_every or config.target_update_interval
@@ -101,22 +104,28 @@ def assemble(
             for source in networks
             if f"{source}_target" in networks
         ),
-        policy=_policy(name, config, networks, acting, width),
+        policy=_policy(name, forward, networks, acting, width, opaque),
         seed=seed,
     )
     used = update.networks()
     networks = {n: m for n, m in networks.items() if n in used}
     parameters = {n: flatten_module(m) for n, m in networks.items()}
-    return Built(update, parameters, columns, Source(losses, networks), acting.exploration)
+    return Built(update, parameters, columns, Source(losses, networks, forward), acting.exploration)
 
 
-def transitions(width: int, action: tuple[tuple[int, ...], str]) -> Columns:
-    """The columns of a replay of observations [width] and actions of the given shape and dtype."""
+def transitions(width: int, action: tuple[tuple[int, ...], str], dtype: str = "float32") -> Columns:
+    """The columns of a replay.
+
+    Args:
+        width: Numbers of an observation.
+        action: Shape and dtype of an action.
+        dtype: Of the observations; images are kept as uint8, and as floats reach the loss.
+    """
     return {
-        "obs": ((width,), "float32"),
+        "obs": ((width,), dtype),
         "action": action,
         "reward": ((), "float32"),
-        "next_obs": ((width,), "float32"),
+        "next_obs": ((width,), dtype),
         "terminated": ((), "bool"),
         "truncated": ((), "bool"),
     }
@@ -153,20 +162,22 @@ def _inputs(columns: Columns, noises: Mapping[str, int]) -> tuple[Buffer, ...]:
 
 def _policy(
     name: str,
-    config: CommonConfig,
+    forward: Callable[[Any, Any], Any],
     networks: Mapping[str, nn.Module],
     acting: Acting,
     width: int,
+    opaque: bool,
 ) -> Any:
     inputs = [Buffer("obs", width)]
     if acting.noise:
         inputs.append(Buffer("noise", acting.noise, source="normal"))
     return capture_policy(
-        _prepared(acting.forward, config),
+        forward,
         {n: m for n, m in networks.items() if n in (SCALE, *acting.networks)},
         inputs,
         acting.outputs,
         name=f"{name}-policy",
+        opaque=opaque,
     )
 
 

@@ -123,6 +123,8 @@ class Source:
     """`loss(nets, batch)` of each phase, in order."""
     networks: Mapping[str, nn.Module]
     """Network name to a module of its architecture; several names may share one."""
+    forward: Callable[[Any, Any], Any] | None = None
+    """`forward(nets, batch)` of the policy; needed where only PyTorch can run it."""
 
 
 @dataclass(frozen=True)

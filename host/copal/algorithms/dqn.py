@@ -11,15 +11,20 @@ R is the sum of n discounted rewards and `discount` its gamma^n, both made by th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from torch import nn
 
 from copal.algorithms.assemble import Acting, Step, assemble, td_loss, transitions
 from copal.algorithms.base import FLAG, Built, CommonConfig
+from copal.algorithms.images import nature_cnn
 from copal.algorithms.networks import mlp
 from copal.algorithms.spaces import discrete_actions, observation_width
+from copal.envs.base import is_image
+from copal.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,9 @@ def build(
     """Makes the Q network and captures the update.
 
     Args:
-        observation_space: A Box of floats; any shape, flattened.
+        observation_space: A Box of floats; any shape, flattened. Or of images, uint8, which a
+            convolutional network reads (Mnih et al. 2015): only the `torch` backend runs it, and
+            `config.hidden` is not used.
         action_space: Discrete.
         config: Settings; None: the defaults.
         seed: Of the initial parameters.
@@ -84,14 +91,31 @@ def build(
     """
     config = config or DqnConfig()
     actions = discrete_actions(action_space, "DQN")
-    width = observation_width(observation_space)
-    q = mlp((width, *config.hidden, actions), seed)
+    image = is_image(observation_space)
+    if image:
+        _check_image_settings(config)
+        width, dtype = math.prod(observation_space.shape), "uint8"
+        q: nn.Module = nature_cnn(observation_space.shape, actions, seed)
+    else:
+        width, dtype = observation_width(observation_space), "float32"
+        q = mlp((width, *config.hidden, actions), seed)
     return assemble(
         "double-dqn" if config.double else "dqn",
         config,
         networks={"q": q, "q_target": q},
         steps=[Step("q", dqn_loss(config))],
         acting=Acting(greedy, ("q",), ("q", "action")),
-        columns=transitions(width, ((), "int64")),
+        columns=transitions(width, ((), "int64"), dtype),
+        opaque=image,
         seed=seed,
     )
+
+
+def _check_image_settings(config: DqnConfig) -> None:
+    if config.normalize_observations:
+        raise ConfigError(
+            "normalize_observations",
+            "False with images, whose pixels are divided by 255",
+            "True",
+            "leave the flag out",
+        )

@@ -33,7 +33,8 @@ def observation_width(space: Any) -> int:
             "observation_space",
             "a Box of floats, of any shape",
             f"images, uint8 {shape}",
-            "networks here are made of dense layers: pass features or a scaled float observation",
+            "networks of this algorithm are made of dense layers: use `--algo dqn`, or pass "
+            "features or scaled floats",
         )
     width: int = math.prod(shape)
     if width < 1:

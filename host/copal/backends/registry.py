@@ -148,9 +148,28 @@ def learner(
     """
     from copal.backends.torch import TorchBackend
 
+    _check_operations(backend, built.update)
     state = state or LearnerState.initial(built.update, built.parameters)
     if isinstance(backend, TorchBackend):
         return backend.learner(
             built.update, state, batch_size=batch_size, learners=learners, source=built.source
         )
     return backend.learner(built.update, state, batch_size=batch_size, learners=learners)
+
+
+def _check_operations(backend: Backend, update: Update) -> None:
+    """Refuses an Update with operations that only PyTorch has.
+
+    Raises:
+        BackendUnavailableError: `backend` is another one.
+    """
+    opaque = (op for phase in update.phases for op in phase.program.ops if op.kind == "opaque")
+    first = next(opaque, None)
+    if first is None or backend.name == "torch":
+        return
+    raise BackendUnavailableError(
+        "backend",
+        f"one that has `{first.attrs['name']}`, which the loss of {update.name} needs",
+        f"`{backend.name}`",
+        "use `--backend torch`, which runs any loss",
+    )

@@ -46,6 +46,7 @@ def capture(
     *,
     gradient: str,
     name: str,
+    opaque: bool = False,
 ) -> Program:
     """Captures a loss and its gradient.
 
@@ -57,6 +58,8 @@ def capture(
         inputs: Columns that the loss may read. One of width 1 is seen as [B], int32 as int64.
         gradient: The network to differentiate by; the others are constants.
         name: Shown to the user.
+        opaque: Let operations without counterpart pass: the Program then consists of `opaque`
+            operations that name the first of them, and only the `torch` backend can run the loss.
 
     Returns:
         A Program with the outputs `loss`, `td_error` and the named ones. Its gradient is that of
@@ -93,7 +96,11 @@ def capture(
         layouts = [network_of(n, m) for n, m in networks.items()]
         return builder.finish(name, layouts, outputs, gradient)
 
-    return _same_for_two_sizes(lowered, networks, inputs)
+    def stand_in(operation: str) -> Program:
+        outputs = [Buffer(n, 1) for n in names or ("loss", "td_error")]
+        return _stand_in(name, networks, inputs, outputs, operation, gradient)
+
+    return _same_for_two_sizes(lowered, networks, inputs, stand_in if opaque else None)
 
 
 def capture_policy(
@@ -103,6 +110,7 @@ def capture_policy(
     outputs: Sequence[str],
     *,
     name: str,
+    opaque: bool = False,
 ) -> Program:
     """Captures a forward pass.
 
@@ -112,6 +120,7 @@ def capture_policy(
         inputs: Columns that it may read.
         outputs: Names of the results, `q` and `action` for instance.
         name: Shown to the user.
+        opaque: As in `capture`.
 
     Raises:
         CaptureError: An operation has no counterpart in a Program, or rows depend on each other.
@@ -132,17 +141,59 @@ def capture_policy(
         named = {n: _row_output(builder, n, v) for n, v in zip(outputs, values, strict=True)}
         return builder.finish(name, [network_of(n, m) for n, m in networks.items()], named, None)
 
-    return _same_for_two_sizes(lowered, networks, inputs)
+    def stand_in(operation: str) -> Program:
+        columns = {b.name: _zeros(b, 2) for b in inputs}
+        with torch.no_grad():
+            results = forward(Networks(networks), Batch(columns))
+        results = [results] if isinstance(results, torch.Tensor) else results
+        buffers = [
+            Buffer(n, r[0].numel(), "float32" if r.is_floating_point() else "int32")
+            for n, r in zip(outputs, results, strict=True)
+        ]
+        return _stand_in(name, networks, inputs, buffers, operation, None)
+
+    return _same_for_two_sizes(lowered, networks, inputs, stand_in if opaque else None)
+
+
+def _stand_in(
+    name: str,
+    networks: Mapping[str, nn.Module],
+    inputs: Sequence[Buffer],
+    outputs: Sequence[Buffer],
+    operation: str,
+    gradient: str | None,
+) -> Program:
+    """A Program that says what is computed from what, and that only PyTorch can."""
+    read = tuple(b.name for b in inputs)
+    return Program(
+        name=name,
+        networks=tuple(network_of(n, m) for n, m in networks.items()),
+        inputs=tuple(inputs),
+        ops=tuple(
+            Op("opaque", read, replace(b, name=f"opaque_{b.name}"), {"name": operation})
+            for b in outputs
+        ),
+        outputs={b.name: f"opaque_{b.name}" for b in outputs},
+        gradient=gradient,
+    )
 
 
 def _same_for_two_sizes(
-    lowered: Callable[[int], Program], networks: Mapping[str, nn.Module], inputs: Sequence[Buffer]
+    lowered: Callable[[int], Program],
+    networks: Mapping[str, nn.Module],
+    inputs: Sequence[Buffer],
+    stand_in: Callable[[str], Program] | None,
 ) -> Program:
     _refuse_batch_norm(networks)
     sizes = {n for m in networks.values() for p in m.parameters() for n in p.shape}
     sizes |= {b.width for b in inputs}
     first, second = itertools.islice((p for p in _primes(61) if p not in sizes), 2)
-    program = lowered(first)
+    try:
+        program = lowered(first)
+    except CaptureError as error:
+        if stand_in is None or not error.field.startswith(("aten.", "torch.")):
+            raise
+        return stand_in(error.field)
     if not _agree(program, lowered(second)):
         raise CaptureError(
             "loss", "a loss that does not depend on the batch size", "one that does", _PER_ROW
@@ -204,10 +255,8 @@ def _values(
             values.append(Parameter(network, offsets[path], tuple(parameter.shape)))
             paths.append((network, path))
     for column in inputs:
-        shape = (column.width,) if column.width > 1 else ()
-        dtype = torch.int64 if column.dtype == "int32" else torch.float32
-        tensors.append(torch.zeros((rows, *shape), dtype=dtype))
-        values.append(Rows(column.name, shape))
+        tensors.append(_zeros(column, rows))
+        values.append(Rows(column.name, tuple(tensors[-1].shape[1:])))
 
     def flat(*arguments: torch.Tensor) -> list[torch.Tensor]:
         parameters: dict[str, dict[str, torch.Tensor]] = {n: {} for n in networks}
@@ -217,6 +266,13 @@ def _values(
         return function(parameters, columns, rows)
 
     return Lowering(builder, values, RULES, rows).run(trace(flat, tensors))
+
+
+def _zeros(column: Buffer, rows: int) -> torch.Tensor:
+    """A column as a loss sees it."""
+    shape = (column.width,) if column.width > 1 else ()
+    dtype = torch.int64 if column.dtype == "int32" else torch.float32
+    return torch.zeros((rows, *shape), dtype=dtype)
 
 
 def _unpack(result: Any) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:

@@ -8,16 +8,20 @@ weights.safetensors    one flat float32 vector a network
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
+from copal import algorithms
+from copal.algorithms import Source
 from copal.envs.actions import Actions, Scale
 from copal.errors import CheckpointError, ConfigError, NoSuchRunError, SchemaError
 from copal.native import native
@@ -46,6 +50,10 @@ class PolicyFacts:
     """Where the environment came from."""
     frame_stack: int = 1
     """Newest observations that made one."""
+    obs_dtype: str = "float32"
+    """Of one observation: images are uint8."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The algorithm's settings, if only PyTorch can run the policy: to build its networks again."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PolicyFacts:
@@ -61,22 +69,44 @@ class PolicyFacts:
         else:
             actions, stack = Actions.from_dict(data["actions"]), int(data["frame_stack"])
         shape = tuple(data["obs_shape"])
-        return cls(data["env"], data["algo"], shape, actions, data["vectorization"], stack)
+        return cls(
+            data["env"],
+            data["algo"],
+            shape,
+            actions,
+            data["vectorization"],
+            stack,
+            data.get("obs_dtype", "float32"),
+            data.get("settings", {}),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {**asdict(self), "actions": self.actions.to_dict()}
 
 
-def make_policy(program: Program) -> Any:
+def is_opaque(program: Program) -> bool:
+    """Whether only PyTorch can run `program`."""
+    return any(op.kind == "opaque" for op in program.ops)
+
+
+def make_policy(program: Program, source: Source | None = None) -> Any:
     """What runs a policy's Program: `act_into(source, obs, out, role="action", noise=None)`.
 
     `source` is a `native.WeightStore`, or one float32 vector: the Program's networks one behind
     another, in its order.
 
+    Args:
+        program: What to run.
+        source: The code that it was captured from, for Programs that only PyTorch can run.
+
     Raises:
         ProgramError: The Program holds operations that the extension lacks.
     """
+    if source is not None and is_opaque(program):
+        from copal.backends.torch_policy import TorchPolicy
+
+        return TorchPolicy(program, source)
     return native.Policy(program.to_dict())
 
 
@@ -110,7 +140,7 @@ class Policy:
         self._width = int(np.prod(facts.obs_shape, dtype=np.int64))
         self.scale = Scale(facts.actions)
         self._noise = next((b.width for b in program.inputs if b.name == "noise"), 0)
-        self._policy = make_policy(program)
+        self._policy = make_policy(program, _source(facts) if is_opaque(program) else None)
 
     def act(
         self, obs: Any, *, sample: bool = False, generator: np.random.Generator | None = None
@@ -239,3 +269,37 @@ def split(program: Program, weights: NDArray[np.float32]) -> dict[str, NDArray[n
     ends = np.cumsum([network.size for network in program.networks])[:-1]
     parts = np.split(weights, ends)
     return {n.name: part for n, part in zip(program.networks, parts, strict=True)}
+
+
+def _source(facts: PolicyFacts) -> Source:
+    """The networks and the forward pass of a policy that only PyTorch can run."""
+    return _built_source(
+        facts.algo,
+        facts.obs_shape,
+        facts.obs_dtype,
+        json.dumps(facts.actions.to_dict()),
+        json.dumps(dict(facts.settings)),
+    )
+
+
+@functools.lru_cache(maxsize=4)
+def _built_source(
+    algo: str, shape: tuple[int, ...], dtype: str, actions: str, settings: str
+) -> Source:
+    algorithm = algorithms.get(algo)
+    high = np.inf if np.issubdtype(np.dtype(dtype), np.floating) else np.iinfo(dtype).max
+    low = -np.inf if high == np.inf else 0
+    observations = spaces.Box(low, high, shape, np.dtype(dtype).type)
+    given = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(settings).items()}
+    space = _action_space(Actions.from_dict(json.loads(actions)))
+    return algorithm.build(observations, space, algorithm.config(**given)).source
+
+
+def _action_space(actions: Actions) -> Any:
+    if actions.kind == "discrete":
+        return spaces.Discrete(actions.count)
+    low, high = (
+        np.array(bound, actions.dtype).reshape(actions.shape)
+        for bound in (actions.low, actions.high)
+    )
+    return spaces.Box(low, high, dtype=np.dtype(actions.dtype).type)

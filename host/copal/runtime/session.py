@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from copal.runtime import exploration, files, loops, normalization
 from copal.runtime.actors import Actor, Shared
 from copal.runtime.checkpoint import Checkpoint
 from copal.runtime.control import Control, StepBudget
-from copal.runtime.policy import PolicyFacts, make_policy
+from copal.runtime.policy import PolicyFacts, is_opaque, make_policy
 from copal.runtime.settings import algorithm_settings, check_exploration, known
 
 SCALE = "observation_scale"
@@ -167,6 +168,8 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
         one.actions,
         config.vectorization,
         config.frame_stack,
+        str(one.obs.dtype),
+        dataclasses.asdict(settings) if is_opaque(built.update.policy) else {},
     )
     return Session(
         config, built, facts, replay, learner, loop, store, shared, actors, epsilon, beta
@@ -261,7 +264,7 @@ def _actors(
     shared: Shared,
     epsilon: LinearSchedule,
 ) -> list[Actor]:
-    policy = make_policy(built.update.policy)
+    policy = make_policy(built.update.policy, built.source)
     actors = []
     for i, pool in enumerate(pools):
         explore = exploration.make(
