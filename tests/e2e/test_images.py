@@ -12,6 +12,7 @@ import pytest
 import copal
 import image_env
 from copal.errors import BackendUnavailableError
+from copal.runtime import evaluation
 from copal.runtime.policy import Policy
 
 SMALL: dict[str, Any] = {
@@ -76,9 +77,10 @@ def test_other_backend_is_refused(tmp_path: Path) -> None:
         copal.train(small(tmp_path, backend="cpu"))
 
 
-def test_envpool_atari(tmp_path: Path) -> None:
-    """A handful of steps of Pong: uint8 [4, 84, 84]."""
+def test_envpool_atari(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handful of steps of Pong: uint8 [4, 84, 84]. A whole game would take a minute."""
     pytest.importorskip("envpool")
+    monkeypatch.setattr(evaluation, "LONGEST_EPISODE", 10)
     result = copal.train(
         small(
             tmp_path,
