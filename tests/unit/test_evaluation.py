@@ -159,3 +159,50 @@ def test_no_episodes_are_refused(tmp_path: Path) -> None:
         copal.evaluate(tmp_path, episodes=0)
     with pytest.raises(ConfigError, match="seed"):
         copal.evaluate(tmp_path, seed=-5)
+
+
+def continuous_policy(algo: str = "sac") -> Policy:
+    """An untrained policy for an environment whose actions are a box [2, 3], not around 0."""
+    space = gymnasium.spaces.Box(-1.0, 5.0, (2, 3), np.float64)
+    observations = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)
+    built = algorithms.get(algo).build(observations, space, None, 3)
+    program = built.update.policy
+    weights = np.concatenate([built.parameters[n.name] for n in program.networks])
+    return Policy(program, weights, PolicyFacts("Odd-v0", algo, (4,), Actions.of(space)))
+
+
+def test_continuous_actions_are_the_environments(tmp_path: Path) -> None:
+    """In its shape, dtype and range: those of the reference, scaled; kept by a saved policy."""
+    policy = continuous_policy()
+    obs = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
+    columns = {"obs": obs, "noise": np.zeros((9, 6), np.float32)}
+    raw = reference.run(policy.program, {"actor": policy.weights}, columns).outputs["action"]
+    actions = policy.act(obs)
+    assert (actions.shape, actions.dtype) == ((9, 2, 3), np.float64)
+    np.testing.assert_allclose(actions.reshape(9, 6), 2 + 3 * raw, atol=1e-5)
+    np.testing.assert_allclose(policy.act(obs[3]), actions[3], atol=1e-6)
+    policy.save(tmp_path / "policy")
+    again = copal.load_policy(tmp_path, algo="SAC", env="Odd-v0")
+    assert again.facts == policy.facts
+    np.testing.assert_array_equal(again.act(obs), actions)
+
+
+def test_policy_of_the_first_format_loads(tmp_path: Path) -> None:
+    """It knew discrete actions only."""
+    policy = random_policy("CartPole-v1", 1)
+    policy.save(tmp_path)
+    facts = json.loads((tmp_path / "policy.json").read_text())
+    del facts["frame_stack"]
+    old = {**facts, "format": 1, "actions": 2, "action_start": 0}
+    (tmp_path / "policy.json").write_text(json.dumps(old))
+    again = copal.load_policy(tmp_path)
+    obs = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
+    assert (again.facts.actions.count, again.facts.actions.start) == (2, 0)
+    np.testing.assert_array_equal(again.act(obs), policy.act(obs))
+
+
+def test_weights_of_another_size_are_refused() -> None:
+    """Whatever they come from; the networks are named."""
+    policy = random_policy("CartPole-v1", 1)
+    with pytest.raises(CheckpointError, match="'q'"):
+        Policy(policy.program, policy.weights[:-1], policy.facts)

@@ -229,10 +229,11 @@ class Policy:
 
         Args:
             folder: Where it is.
-            algo: Algorithm that it has to be of; None: any.
+            algo: Algorithm that it has to be of, by any of its names; None: any.
             env: Environment that it has to be for; None: any.
 
         Raises:
+            UnknownNameError: There is no algorithm `algo`.
             CheckpointError: There is none, it is damaged, of another format version, or not of
                 `algo` or for `env`.
         """
@@ -247,6 +248,7 @@ class Policy:
         if facts.get("format") not in READABLE:
             expected = " or ".join(map(str, READABLE))
             raise CheckpointError("format", expected, str(facts.get("format")))
+        algo = None if algo is None else algorithms.get(algo).name
         for name, wanted in (("algo", algo), ("env", env)):
             if wanted is not None and facts.get(name) != wanted:
                 raise CheckpointError(

@@ -114,8 +114,8 @@ def named_settings(config: TrainConfig, given: Collection[str] | None) -> Collec
 
 def _default(config: TrainConfig) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    env = config.env.replace("/", "-").replace(":", "-")
-    base = Path("runs") / f"{env}__{config.algo}__{config.seed}__{stamp}"
+    env, algo = (x.replace("/", "-").replace(":", "-") for x in (config.env, config.algo))
+    base = Path("runs") / f"{env}__{algo}__{config.seed}__{stamp}"
     unique, n = base, 1
     while unique.exists():
         n += 1
