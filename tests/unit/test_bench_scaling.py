@@ -67,6 +67,11 @@ def test_speedups_are_taken_within_rounds(monkeypatch: pytest.MonkeyPatch) -> No
     assert lost == {"name": "lost", "op": "train", "absent": "no reason"}
 
 
+def test_without_the_first_row_there_is_no_speedup() -> None:
+    """Nothing else takes its place as what the others are compared with."""
+    assert scaling_report.speedup([1.0, 2.0], []) is None
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

@@ -98,16 +98,15 @@ def _learner_rows(config: ScalingBench) -> list[Row]:
 
 def _train_rows(config: ScalingBench, measured: Measured, cell: Cell) -> list[Row]:
     rows: list[Row] = []
-    base: list[float] = []
-    for setup in setups(config):
-        answers = measured.values.get((name_of(setup), cell), [])
+    found = {s: measured.values.get((name_of(s), cell), []) for s in setups(config)}
+    base = [answer["updates_per_s"] for answer in next(iter(found.values()))]
+    for setup, answers in found.items():
         if not answers:
             continue
         row: Row = {**_labels(setup), "op": "train"}
         for key in ("env_steps_per_s", "updates_per_s"):
             row[key] = statistics.median(answer[key] for answer in answers)
         values = [answer["updates_per_s"] for answer in answers]
-        base = base or values
         rows.append({**row, "speedup": speedup(values, base)})
     return rows + absent_rows(measured, op="train")
 
@@ -117,6 +116,7 @@ def _labels(setup: Setup) -> Row:
     return {"name": name_of(setup), "mode": mode, "actors": actors, "learners": learners}
 
 
-def speedup(rates: list[float], base: list[float]) -> float:
-    """How many times faster, the median of the ratios within each round."""
-    return statistics.median(a / b for a, b in zip(rates, base, strict=False))
+def speedup(rates: list[float], base: list[float]) -> float | None:
+    """How many times faster, the median of the ratios within each round; None without a base."""
+    pairs = list(zip(rates, base, strict=False))
+    return statistics.median(a / b for a, b in pairs) if pairs else None
