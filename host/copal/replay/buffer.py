@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 from typing_extensions import Self
 
 from copal.errors import CheckpointError, ConfigError, SchemaError
@@ -103,6 +103,15 @@ class PrioritizedReplay(NativeReplay):
             return f"<{name}, not constructed>"
         columns = [column for column, *_ in self._settings["columns"]]
         return f"{name}(capacity={self.capacity}, rows={len(self)}, columns={columns})"
+
+    def priorities(self) -> NDArray[np.float32]:
+        """Every row's priority as it is drawn by, (|TD error| + eps)^alpha, slot by slot.
+
+        Returns:
+            A read-only view, float32 [slots written], of the leaves of the tree; row `id` is at
+            `id % capacity`.
+        """
+        return self._leaves()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the whole state to `path`, at once or not at all, without a copy in memory.
