@@ -9,6 +9,9 @@
 Rows of all environments share one ring, so an index is a slot of the ring and not of a part of it
 that belongs to one environment; `next`, `prev` and `get_buffer_indices` follow an environment's
 rows through it. Importance weights are divided by the batch's largest, as tianshou does.
+
+The `DQN` of this module is tianshou's, with returns that are computed from these buffers' rows:
+tianshou's own samples every batch twice and copies the flags of the whole buffer at each update.
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ import pickle
 from pathlib import Path
 from typing import Any, cast
 
-import h5py
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -26,6 +28,9 @@ from copal.errors import ConfigError, EmptyReplayError, SchemaError
 
 require("tianshou", "tianshou", "2.0")
 
+import h5py
+import torch
+from tianshou.algorithm import DQN as PeerDQN
 from tianshou.data import Batch
 from tianshou.data import PrioritizedReplayBuffer as TianshouBuffer
 from tianshou.data import PrioritizedVectorReplayBuffer as TianshouVectorBuffer
@@ -37,7 +42,7 @@ from copal.adapters._slots import LastDraw, rows_in, slots_of
 from copal.adapters._state import pack, unpack
 from copal.replay import PrioritizedReplay
 
-__all__ = ["PrioritizedReplayBuffer", "PrioritizedVectorReplayBuffer"]
+__all__ = ["DQN", "PrioritizedReplayBuffer", "PrioritizedVectorReplayBuffer"]
 
 _ROWS = ("obs", "act", "rew", "terminated", "truncated", "obs_next")
 """What the native rows hold; the rest of a batch is kept beside them."""
@@ -308,6 +313,31 @@ class _Ring(Base):  # type: ignore[misc]
             rows.append(following)
         return np.array(rows, dtype=int)
 
+    def returns(
+        self, indices: NDArray[Any], n_step: int, gamma: float
+    ) -> tuple[NDArray[Any], Any, NDArray[np.float32]]:
+        """What n-step targets are made of.
+
+        Args:
+            indices: As sampled, [rows].
+            n_step: Rewards to sum; fewer at an episode's end and where it goes no further yet.
+            gamma: Discount a step.
+
+        Returns:
+            The sums of rewards, float32 [rows]; the observations after the last of them; the
+            discount of the value there, float32 [rows], 0 where the episode terminated.
+        """
+        if n_step == 1 and self._last.holds(indices):
+            batch = self._last_batch
+            reward, ended = batch["rew"].astype(np.float32), batch["terminated"]
+            return reward, batch["obs_next"], np.where(ended, 0, gamma).astype(np.float32)
+        steps = np.full(len(indices), n_step)
+        ids = rows_in(indices, self._native)
+        reward, last, count = self._links.sums(ids, steps, gamma, self.rew)
+        slots = last % self.maxsize
+        discount = np.where(self.terminated[slots], 0, np.power(gamma, count))
+        return reward, self.obs_next[slots], discount.astype(np.float32)
+
     # Priorities
 
     def set_beta(self, beta: float) -> None:
@@ -459,6 +489,34 @@ class PrioritizedVectorReplayBuffer(_Ring, TianshouVectorBuffer):  # type: ignor
     def subbuffer_edges(self) -> NDArray[Any]:
         """Bounds of the one ring."""
         return np.array([0, self.maxsize], dtype=int)
+
+
+class DQN(PeerDQN):  # type: ignore[misc]
+    """tianshou's DQN; its targets come from `_Ring.returns` where the buffer is one of these.
+
+    Arguments, losses and targets are tianshou's.
+    """
+
+    def _preprocess_batch(self, batch: Any, buffer: Any, indices: NDArray[Any]) -> Any:
+        if not isinstance(buffer, _Ring) or np.ndim(batch.rew) > 1:
+            return super()._preprocess_batch(batch, buffer, indices)
+        reward, obs_next, discount = buffer.returns(indices, self.n_step, self.gamma)
+        with torch.no_grad():
+            value = self._value(Batch(obs=obs_next, info=Batch()))
+            returns = torch.from_numpy(discount).to(value) * value
+            batch.returns = torch.from_numpy(reward).to(value) + returns
+            batch.weight = torch.from_numpy(batch.weight).to(value)
+        return batch
+
+    def _value(self, batch: Any) -> torch.Tensor:
+        """Value of the next observations, [rows]: of the online network's action if double."""
+        target = self.policy(batch, model=self.model_old) if self.use_target_network else None
+        if not self.is_double and target is not None:
+            value: torch.Tensor = target.logits.max(dim=1)[0]
+            return value
+        online = self.policy(batch)
+        logits: torch.Tensor = online.logits if target is None else target.logits
+        return logits[np.arange(len(online.act)), online.act]
 
 
 def _stacked(value: Any) -> Any:
