@@ -33,7 +33,9 @@ def require(module: str, distribution: str, first: str, extra: str = "") -> None
         raise PeerError(distribution, f"version {first} or later", "nothing installed", command)
     found = metadata.version(distribution)
     if not _numbers(first) <= _numbers(found) < (major + 1, 0):
-        raise PeerError(distribution, f"a version from {first} to below {major + 1}", found, command)
+        raise PeerError(
+            distribution, f"a version from {first} to below {major + 1}", found, command
+        )
 
 
 def _numbers(version: str) -> tuple[int, ...]:

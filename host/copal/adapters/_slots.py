@@ -33,7 +33,7 @@ def rows_in(slots: ArrayLike, replay: PrioritizedReplay) -> Ids:
     newest = replay.next_id - 1
     ids = newest - (newest - places) % replay.capacity
     filled = min(replay.next_id, replay.capacity)
-    if places.size and not (0 <= places.min() and places.max() < filled):
+    if places.size and not (places.min() >= 0 and places.max() < filled):
         wrong = places[(places < 0) | (places >= filled)]
         raise SchemaError("index", f"0 to {filled - 1}, the rows held", str(wrong.flat[0]))
     return ids
@@ -57,9 +57,7 @@ class LastDraw:
 
     def holds(self, slots: NDArray[Any]) -> bool:
         """Whether `slots` are those of the batch, in its order."""
-        return self.batch is not None and (
-            slots is self.slots or np.array_equal(slots, self.slots)
-        )
+        return self.batch is not None and (slots is self.slots or np.array_equal(slots, self.slots))
 
     def ids(self, slots: NDArray[Any], replay: PrioritizedReplay) -> NDArray[np.uint64]:
         """Ids to which a framework's `slots` refer, uint64 [slots].

@@ -51,7 +51,7 @@ class Samples(NamedTuple):
     """float32 [rows, 1]."""
 
 
-class PrioritizedReplayBuffer(PeerBuffer):  # type: ignore[misc]
+class PrioritizedReplayBuffer(PeerBuffer):
     """Rows drawn by priority (Schaul et al. 2016), in the place of SB3's `ReplayBuffer`.
 
     Args:
@@ -230,7 +230,7 @@ class PrioritizedReplayBuffer(PeerBuffer):  # type: ignore[misc]
         self._replay = unpack(state["_replay"])
 
 
-class DQN(PeerDQN):  # type: ignore[misc]
+class DQN(PeerDQN):
     """SB3's DQN with prioritized replay: weighted loss, and TD errors as new priorities.
 
     Arguments are SB3's, with these on top. `n_steps` and `gamma` reach the buffer by themselves.
@@ -254,12 +254,13 @@ class DQN(PeerDQN):  # type: ignore[misc]
         kwargs["replay_buffer_class"] = buffer or PrioritizedReplayBuffer
         self.beta_final = beta_final
         self.beta_start: float | None = None
+        kwargs["replay_buffer_kwargs"] = dict(kwargs.get("replay_buffer_kwargs") or {})
         super().__init__(*args, **kwargs)
 
     def _setup_model(self) -> None:
         steps = getattr(self, "n_steps", 1)
-        own = {"n_steps": steps, "gamma": self.gamma}
-        self.replay_buffer_kwargs = {**own, **(self.replay_buffer_kwargs or {})}
+        for name, value in (("n_steps", steps), ("gamma", self.gamma)):
+            self.replay_buffer_kwargs.setdefault(name, value)
         self.n_steps = 1  # a class of our own would be warned that it gets no n_steps
         super()._setup_model()
         self.n_steps = steps

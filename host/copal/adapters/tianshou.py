@@ -75,7 +75,7 @@ class _Episodes:
         return total * 0, 0, start
 
 
-class _Ring(Base):  # type: ignore[misc]
+class _Ring(Base):
     """What both buffers share: everything but how many environments there are."""
 
     buffer_num: int
@@ -222,9 +222,7 @@ class _Ring(Base):  # type: ignore[misc]
         self._last_batch["done"] = self._done[slots]
         for key, value in self._meta[slots].items() if self._meta.get_keys() else ():
             self._last_batch[key] = value
-        self._last_batch["weight"] = (
-            drawn.weights if self._weight_norm else self.get_weight(slots)
-        )
+        self._last_batch["weight"] = drawn.weights if self._weight_norm else self.get_weight(slots)
         return slots
 
     def __getitem__(self, index: _Index) -> Any:
@@ -279,7 +277,8 @@ class _Ring(Base):  # type: ignore[misc]
             return np.array([], int)
         oldest = self._replay.next_id - len(self)
         slots = np.arange(oldest, self._replay.next_id) % self.maxsize
-        return slots[np.argsort(self._stream[slots], kind="stable")]
+        order: NDArray[Any] = slots[np.argsort(self._stream[slots], kind="stable")]
+        return order
 
     # Order of rows
 
@@ -295,7 +294,8 @@ class _Ring(Base):  # type: ignore[misc]
 
     def unfinished_index(self) -> NDArray[Any]:
         """Newest row of each episode in progress."""
-        return self._links.unfinished() % self.maxsize
+        slots: NDArray[Any] = self._links.unfinished() % self.maxsize
+        return slots
 
     def get_buffer_indices(self, start: int, stop: int) -> NDArray[Any]:
         """Indices of an environment's rows from `start` to before `stop`, within an episode.
@@ -374,7 +374,7 @@ class _Ring(Base):  # type: ignore[misc]
     def init_weight(self, index: ArrayLike) -> None:
         """Sets priorities to the largest present; new rows have it without being asked for."""
         slots = np.atleast_1d(np.asarray(index))
-        largest = float(self._native.priorities().max()) ** (1 / self._settings["alpha"])
+        largest = float(self._native.stats()["max_priority"]) ** (1 / self._settings["alpha"])
         td = np.full(len(slots), max(largest - self._settings["eps"], 0.0))
         self._native.update_priorities(rows_in(slots, self._native).astype(np.uint64), td)
 
@@ -407,7 +407,7 @@ class _Ring(Base):  # type: ignore[misc]
         self._meta.set_array_at_key(seq, key, index, default_value)
         self._last.forget()
 
-    def set_batch(self, batch: Any) -> None:
+    def set_batch(self, batch: Any) -> None:  # noqa: ARG002
         """Refused: rows enter with `add`."""
         raise SchemaError("batch", "rows given to add", "a whole batch", "use add or update")
 
@@ -437,7 +437,7 @@ class _Ring(Base):  # type: ignore[misc]
             return pickle.loads(file["copal"][()].tobytes())
 
 
-class PrioritizedReplayBuffer(_Ring, TianshouBuffer):  # type: ignore[misc]
+class PrioritizedReplayBuffer(_Ring, TianshouBuffer):
     """For one environment; the arguments of tianshou's.
 
     Args:
@@ -457,7 +457,7 @@ class PrioritizedReplayBuffer(_Ring, TianshouBuffer):  # type: ignore[misc]
         self._set_up(int(size), 1, alpha, beta, weight_norm, **kwargs)
 
 
-class PrioritizedVectorReplayBuffer(_Ring, TianshouVectorBuffer):  # type: ignore[misc]
+class PrioritizedVectorReplayBuffer(_Ring, TianshouVectorBuffer):
     """For several environments in one ring; the arguments of tianshou's.
 
     Args:
@@ -491,7 +491,7 @@ class PrioritizedVectorReplayBuffer(_Ring, TianshouVectorBuffer):  # type: ignor
         return np.array([0, self.maxsize], dtype=int)
 
 
-class DQN(PeerDQN):  # type: ignore[misc]
+class DQN(PeerDQN):
     """tianshou's DQN; its targets come from `_Ring.returns` where the buffer is one of these.
 
     Arguments, losses and targets are tianshou's.

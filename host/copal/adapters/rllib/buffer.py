@@ -24,7 +24,7 @@ from copal.replay import Batch, PrioritizedReplay
 _BEYOND_EPISODES = ("include_infos", "include_extra_model_outputs")
 
 
-class PrioritizedEpisodeReplayBuffer(PeerBuffer):  # type: ignore[misc]
+class PrioritizedEpisodeReplayBuffer(PeerBuffer):
     """In the place of RLlib's buffer of that name, for one module without a recurrent state.
 
     Args:
@@ -68,7 +68,7 @@ class PrioritizedEpisodeReplayBuffer(PeerBuffer):  # type: ignore[misc]
         self.rng = np.random.default_rng(seed)
         self.columns = columns
         self._beta = beta
-        self._settings = {"alpha": alpha, "eps": eps, "seed": seed}
+        self._settings: dict[str, Any] = {"alpha": alpha, "eps": eps, "seed": seed}
         self._replay: PrioritizedReplay | None = None
         self._links = Links(capacity)
         self._counts = Counts()
@@ -336,5 +336,3 @@ def _array(name: str, value: Any) -> NDArray[Any]:
         hint = "add RLlib's FlattenObservations to the env-to-module connectors"
         raise SchemaError(name, "one array a step", "a nested structure", hint)
     return np.asarray(value)
-
-

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 from ray.rllib.core import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
@@ -20,7 +21,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.steps = self.evicted_steps = self.episodes = self.evicted_episodes = 0
-        self._newest: dict[str, int] = {}
+        self._newest: OrderedDict[str, int] = OrderedDict()
 
     @property
     def held(self) -> int:
@@ -38,18 +39,16 @@ class Counts:
         """
         if episode not in self._newest:
             self.episodes += 1
-        self._newest[episode] = newest
-        if ended:  # another episode may come under this id
-            self._newest[f"{episode}/{newest}"] = self._newest.pop(episode)
+        self._newest.pop(episode, None)
+        # Another episode may come under the id of one that is over.
+        self._newest[f"{episode}/{newest}" if ended else episode] = newest
         self.steps += steps
 
     def evict(self, oldest: int) -> None:
         """Notes that rows below `oldest` are gone."""
         self.evicted_steps = max(self.evicted_steps, oldest, 0)
-        for episode in list(self._newest):
-            if self._newest[episode] >= oldest:
-                break
-            del self._newest[episode]
+        while self._newest and next(iter(self._newest.values())) < oldest:
+            self._newest.popitem(last=False)
             self.evicted_episodes += 1
 
     def snapshot(self) -> tuple[int, int, int, int]:

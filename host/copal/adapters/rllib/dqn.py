@@ -15,7 +15,7 @@ from copal.errors import ConfigError
 BUFFER = "copal.adapters.rllib.PrioritizedEpisodeReplayBuffer"
 
 
-class DQNConfig(PeerConfig):  # type: ignore[misc]
+class DQNConfig(PeerConfig):
     """RLlib's configuration of DQN, with copal's buffer in it.
 
     Args:
@@ -32,7 +32,7 @@ class DQNConfig(PeerConfig):  # type: ignore[misc]
         }
 
 
-class DQN(PeerDQN):  # type: ignore[misc]
+class DQN(PeerDQN):
     """RLlib's DQN, whose learner takes sampled columns and not episodes.
 
     Learner connectors work on episodes and are left out, so a configuration with some of its own

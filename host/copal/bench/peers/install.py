@@ -3,9 +3,9 @@
 
     python -m copal.bench.peers.install [NAME ...] [--root .venv-peers]
 
-One that does not install is reported and left out; the command still succeeds, and the benchmark
-has a row with the reason. pip's own settings apply: `PIP_EXTRA_INDEX_URL` set to PyTorch's index of
-CPU builds keeps the downloads small.
+Each also gets the running copal, for its adapters. One that does not install is reported and left
+out; the command still succeeds, and the benchmark has a row with the reason. pip's own settings
+apply: `PIP_EXTRA_INDEX_URL` set to PyTorch's index of CPU builds keeps the downloads small.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from copal.bench.peers import REASON_FILE, REQUIREMENTS, environments, interpreter
+from copal.bench.peers.share import share
 from copal.errors import UnknownNameError
 
 STAMP_FILE = "installed.txt"
@@ -98,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{name}: installing", file=sys.stderr, flush=True)
         reason = install(name, options.root)
         print(f"{name}: {'ready' if reason is None else f'absent: {reason}'}", flush=True)
+    share(options.root, options.names or environments())
     return 0
 
 
