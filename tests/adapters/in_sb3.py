@@ -140,11 +140,11 @@ def case_dqn_learns_and_goes_on_from_a_saved_buffer() -> None:
             seed=1,
             device="cpu",
         )
-    model.learn(9000)
+    model.learn(7000)
     returns = [e["r"] for e in model.ep_info_buffer]
-    assert np.mean(returns[-10:]) > 60, returns
+    assert np.mean(returns[-10:]) > 50, returns
     assert model.replay_buffer.beta == 1.0
-    assert model.replay_buffer.replay.stats()["updated"] > 50_000
+    assert model.replay_buffer.replay.stats()["updated"] > 200_000
     with tempfile.TemporaryDirectory() as folder:
         model.save_replay_buffer(Path(folder) / "buffer")
         model.save(Path(folder) / "model")
