@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class CopalError(Exception):
@@ -78,7 +78,23 @@ class EnvironmentFailedError(CopalError, RuntimeError):
 
 
 class LearnerFailedError(CopalError, RuntimeError):
-    """A learner met NaN or another failure, so the run stopped."""
+    """A learner met NaN or another failure, so the run stopped.
+
+    Attributes:
+        rows: Rows of the batch that the failure came from, where they are known.
+    """
+
+    rows: tuple[int, ...] = ()
+
+    def with_ids(self, ids: Sequence[int]) -> LearnerFailedError:
+        """The same error with the replay's ids of up to 8 of its rows; `ids` are the batch's."""
+        if not self.rows:
+            return self
+        named = ", ".join(str(int(ids[row])) for row in self.rows[:8])
+        got = f"{self.got}; batch ids {named}"
+        error = type(self)(self.field, self.expected, got, self.hint)
+        error.rows = self.rows
+        return error
 
 
 class CheckpointError(CopalError, RuntimeError):

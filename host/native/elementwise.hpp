@@ -118,9 +118,9 @@ inline void run(OpKind kind, const Operand& x, const Operand& y, size_t nb, floa
     case OpKind::kDiv:
       return map2([](float a, float b) { return a / b; }, x, y, nb, out);
     case OpKind::kMinimum:
-      return map2(min_of, x, y, nb, out);
+      return map2([](float a, float b) { return min_of(a, b); }, x, y, nb, out);
     case OpKind::kMaximum:
-      return map2(max_of, x, y, nb, out);
+      return map2([](float a, float b) { return max_of(a, b); }, x, y, nb, out);
     case OpKind::kLess:
       return map2([](float a, float b) { return a < b ? 1.f : 0.f; }, x, y, nb, out);
     case OpKind::kLessEqual:

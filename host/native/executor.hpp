@@ -19,6 +19,20 @@
 
 namespace copal {
 
+// Brings the block's inputs, from row `first` of the batch on, to their places.
+inline void load_inputs(const Frame& f, const ColumnView* columns, size_t first,
+                        const NoiseKey& key) {
+  for (size_t i = 0; i < f.plan.inputs.size(); ++i) {
+    if (f.plan.input_values[i] < 0) continue;
+    const Buffer& b = f.plan.inputs[i];
+    float* to = f.to(f.plan.input_values[i]);
+    if (columns[i].data)
+      load_block(b, columns[i], first, f.block.rows, f.block.nb, to);
+    else
+      fill_normal(key, columns[i].stream, first, b.width, f.block.nb, to);
+  }
+}
+
 class Executor {
  public:
   // `plan` must outlive the executor.
@@ -73,18 +87,6 @@ class Executor {
   const std::vector<double>& output_sums() const { return output_sums_; }
 
  private:
-  void load_inputs(const Frame& f, const ColumnView* columns, size_t first, const NoiseKey& key) {
-    for (size_t i = 0; i < plan_.inputs.size(); ++i) {
-      if (plan_.input_values[i] < 0) continue;
-      const Buffer& b = plan_.inputs[i];
-      float* to = f.to(plan_.input_values[i]);
-      if (columns[i].data)
-        load_block(b, columns[i], first, f.block.rows, f.block.nb, to);
-      else
-        fill_normal(key, columns[i].stream, first, b.width, f.block.nb, to);
-    }
-  }
-
   void segments(int id, std::vector<Segment>& to) const {
     const Value& v = plan_.values[id];
     const float* base = kept_.data() + v.offset * padded_;

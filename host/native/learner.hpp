@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "denormals.hpp"
+#include "diagnosis.hpp"
 #include "learner_build.hpp"
 #include "optimiser.hpp"
 #include "team.hpp"
@@ -88,8 +89,9 @@ class Learner {
       run_phase(k, columns, td);
       const std::string problem = problem_of(*phases_[k]);
       if (!problem.empty()) {
+        const Finding found = find_bad(k, *phases_[k], updates_);
         restore();
-        fail(k, updates_, problem);
+        fail(k, updates_, problem, found);
       }
     }
     average_targets(updates_, averaged_);
@@ -127,8 +129,8 @@ class Learner {
   uint64_t add(size_t k, PhaseState& p, uint64_t number, uint64_t version,
                std::vector<bool>& averaged) {
     const std::string problem = problem_of(p);
+    if (!problem.empty()) fail(k, number, problem, find_bad(k, p, number));
     std::lock_guard lock(mutex_);
-    if (!problem.empty()) fail(k, number, problem);
     apply(k, p, number, averaged);
     return applied_[k]++ - version;
   }
@@ -266,11 +268,8 @@ class Learner {
     s = {};
     s.squares = sum_of_squares(&p.share_data[l], 1, 0, p.shares[l].size());
     for (size_t i = 0; i < p.plan.outputs.size(); ++i) {
-      if (std::isfinite(e.output_sums()[i])) continue;
-      s.bad_output = static_cast<int>(i);
-      if (p.plan.outputs[i].role != "td_error") continue;
-      for (size_t r = rows.first; r < rows.first + rows.count && s.bad_row < 0; ++r)
-        if (!std::isfinite(td[r])) s.bad_row = static_cast<std::ptrdiff_t>(r);
+      if (!std::isfinite(e.output_sums()[i]) && s.bad_output < 0)
+        s.bad_output = static_cast<int>(i);
     }
   }
 
@@ -282,19 +281,33 @@ class Learner {
 
   static std::string problem_of(const PhaseState& p) {
     for (const ShareStatus& s : p.status) {
-      if (s.bad_row >= 0) return "NaN or infinity in td_error of row " + std::to_string(s.bad_row);
       if (s.bad_output >= 0) return "NaN or infinity in " + p.plan.outputs[s.bad_output].role;
       if (!std::isfinite(s.squares)) return "NaN or infinity in the gradient";
     }
     return "";
   }
 
-  [[noreturn]] void fail(size_t k, uint64_t number, const std::string& problem) const {
-    throw Error("LearnerFailedError",
-                "phases[" + std::to_string(k) + "] " + update_.phases[k].program.name,
-                "finite numbers in update " + std::to_string(number), problem,
-                "the parameters are as before this update; look for NaN in the batch, lower the "
-                "learning rate or set max_grad_norm");
+  // What made the last run of `p`, phase `k`, fail; its networks are still as it saw them.
+  Finding find_bad(size_t k, const PhaseState& p, uint64_t number) const {
+    FlushDenormals flush;
+    Diagnosis diagnosis(update_.phases[k].program, p.plan, gemm_, p.networks.data(),
+                        p.columns.data(), {update_.seed, number});
+    for (size_t l = 0; l < p.executors.size(); ++l) {
+      const RowRange rows = rows_of(l, p.executors.size(), batch_);
+      diagnosis.run(rows.first, rows.count);
+    }
+    return diagnosis.finding(p.shares);
+  }
+
+  [[noreturn]] void fail(size_t k, uint64_t number, const std::string& problem,
+                         const Finding& found) const {
+    throw LearnerFailed(
+        "phases[" + std::to_string(k) + "] " + update_.phases[k].program.name,
+        "finite numbers in update " + std::to_string(number),
+        problem + ", first from " + found.text,
+        "the parameters are as before this update; look for NaN in the batch, lower "
+        "the learning rate or set max_grad_norm",
+        found.rows);
   }
 
   void run_phase(size_t k, const ColumnView* columns, float* td) {

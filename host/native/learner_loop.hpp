@@ -176,11 +176,22 @@ class LearnerLoop {
     return settings_.beta_start + part * (settings_.beta_end - settings_.beta_start);
   }
 
+  // Runs update `number` on the seat's batch; returns its staleness.
+  uint64_t step(Seat& seat, uint64_t number) {
+    LoopBatch<Target>& batch = seat.batch;
+    try {
+      if (seat.learner) return seat.learner->step(number, batch.views.data(), batch.td.data());
+      learner_.step(batch.views.data(), batch.td.data());
+      return 0;
+    } catch (const LearnerFailed& e) {
+      e.rethrow_with(batch.ids());
+    }
+  }
+
   void update(Seat& seat) {
     LoopBatch<Target>& batch = seat.batch;
     const uint64_t number = seat.learner ? learner_.next_number() : learner_.updates();
     const auto beta = static_cast<float>(beta_of(number));
-    uint64_t staleness = 0;
     const double t0 = now();
     if (seat.learner)
       replay_.sample(learner_.batch(), beta, batch.target);
@@ -188,10 +199,7 @@ class LearnerLoop {
       replay_.sample(learner_.batch(), beta, batch.target,
                      [&](auto&& part) { learner_.split(part); });
     const double t1 = now();
-    if (seat.learner)
-      staleness = seat.learner->step(number, batch.views.data(), batch.td.data());
-    else
-      learner_.step(batch.views.data(), batch.td.data());
+    const uint64_t staleness = step(seat, number);
     const double t2 = now();
     const size_t stale = replay_.update_priorities(learner_.batch(), batch.ids(), batch.td.data());
     const double t3 = now();

@@ -45,9 +45,8 @@ struct TrainedState {
 
 // One learner's verdict on its rows.
 struct alignas(64) ShareStatus {
-  std::ptrdiff_t bad_row = -1;  // of the batch, whose td_error is not finite
-  int bad_output = -1;
-  double squares = 0;  // of its share of the gradient
+  int bad_output = -1;  // whose sum is not finite
+  double squares = 0;   // of its share of the gradient
 };
 
 struct PhaseState {

@@ -33,6 +33,7 @@ struct Value {
 
 struct Step {
   OpKind kind{};
+  int op = -1;  // its position in the Program; of a fused one the product's
   int out = -1;
   std::vector<int> in;
   int network = -1;
@@ -141,6 +142,7 @@ class Lowering {
     where_ = "ops[" + std::to_string(position) + "] " + kOpNames[static_cast<size_t>(op.kind)];
     Step s;
     s.kind = op.kind;
+    s.op = static_cast<int>(position);
     for (const auto& name : op.inputs) s.in.push_back(find(name));
     check_count(s);
     if (is_gradient(op.kind) == op.output.has_value())

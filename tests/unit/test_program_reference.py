@@ -216,7 +216,7 @@ def test_update_that_is_not_finite_changes_nothing(value: float) -> None:
     learner = ReferenceLearner(bad, {"net": np.ones(1), "slow": np.ones(1)})
     learner.step({"x": np.ones(2)})
     before = {k: np.array(v) for k, v in learner.parameters.items()}
-    with pytest.raises(LearnerFailedError, match=r"line\.td_error"):
+    with pytest.raises(LearnerFailedError, match="line"):
         learner.step({"x": np.array([1.0, value])})
     assert learner.parameters == before
     assert (learner.updates, learner.optimiser_steps) == (1, {"net": 1})

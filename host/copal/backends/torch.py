@@ -19,7 +19,9 @@ from copal.algorithms.base import Source
 from copal.backends.base import Learner, LearnerState, one_learner
 from copal.errors import BackendUnavailableError, LearnerFailedError, ProgramError
 from copal.program import Buffer, Phase, Program, Update
+from copal.program.diagnosis import Finding, failure, find
 from copal.program.noise import with_noise
+from copal.program.reference import run
 
 
 class TorchBackend:
@@ -154,11 +156,19 @@ class TorchLearner:
         limit = phase.max_grad_norm if phase.max_grad_norm is not None else float("inf")
         norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
         if not bool(torch.isfinite(norm + td_error.sum())):
-            raise LearnerFailedError(
-                phase.program.name, "finite TD errors and gradient", "NaN or infinity"
-            )
+            raise failure(self._update, phase, self._updates, self._find_bad(phase, columns))
         optimiser.step()
         return td_error
+
+    def _find_bad(self, phase: Phase, columns: Mapping[str, Any]) -> Finding:
+        """What the captured Program finds on the way to a bad number."""
+        program = phase.program
+        if any(op.kind == "opaque" for op in program.ops):
+            return Finding("an operation of the loss")
+        arrays = {b.name: columns[b.name].numpy() for b in program.inputs}
+        parameters = {n.name: self.parameters(n.name) for n in program.networks}
+        result = run(program, parameters, arrays, np.float32)
+        return find(program, parameters, result.buffers, result.gradient)
 
     def _follow(self) -> None:
         import torch

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from copal.errors import LearnerFailedError, SchemaError
+from copal.program.diagnosis import failure, find
 from copal.program.noise import with_noise
 from copal.program.program import Buffer, Op, Program
 from copal.program.update import Adam, Phase, Update
@@ -27,6 +28,8 @@ class RowResult:
     """Role to values, [B] of width 1, else [B, width]."""
     gradient: Array | None
     """Sum over rows of the flat gradient, [size]; None for a policy."""
+    buffers: dict[str, Array]
+    """Every buffer by name, [B, width]."""
 
 
 def _where(x: Array, y: Array, z: Array) -> Array:
@@ -73,7 +76,8 @@ def run(
     Raises:
         SchemaError: A network or a column is missing or has the wrong shape.
     """
-    return _Run(program, parameters, columns, np.dtype(dtype)).result()
+    with np.errstate(all="ignore"):
+        return _Run(program, parameters, columns, np.dtype(dtype)).result()
 
 
 class _Run:
@@ -114,7 +118,7 @@ class _Run:
             self._buffers[op.output.name] = value
         outputs = {role: self._buffers[name] for role, name in self._program.outputs.items()}
         flat = {k: v[:, 0] if v.shape[1] == 1 else v for k, v in outputs.items()}
-        return RowResult(flat, self._gradient)
+        return RowResult(flat, self._gradient, self._buffers)
 
     def _add_gradient(self, op: Op, inputs: list[Array]) -> None:
         assert self._gradient is not None
@@ -126,8 +130,7 @@ class _Run:
 
     def _value(self, op: Op, inputs: list[Array]) -> Array:
         if op.kind in _ELEMENTWISE:
-            with np.errstate(all="ignore"):
-                return np.asarray(_ELEMENTWISE[op.kind](*inputs))
+            return np.asarray(_ELEMENTWISE[op.kind](*inputs))
         if op.kind == "param":
             assert op.output is not None
             return self._param(**op.attrs, width=op.output.width)
@@ -286,12 +289,10 @@ class ReferenceLearner:
 
     def _check_finite(self, phase: Phase, result: RowResult) -> None:
         assert result.gradient is not None
-        for name, values in {**result.outputs, "gradient": result.gradient}.items():
-            bad = np.argwhere(~np.isfinite(values))
-            if len(bad):
-                raise LearnerFailedError(
-                    f"{phase.program.name}.{name}", "finite values", f"NaN or infinity at {bad[0]}"
-                )
+        if all(np.isfinite(v).all() for v in (*result.outputs.values(), result.gradient)):
+            return
+        found = find(phase.program, self.parameters, result.buffers, result.gradient)
+        raise failure(self._update, phase, self.updates, found)
 
     def _step_phase(self, phase: Phase, columns: Mapping[str, Array]) -> Array:
         result = self._run(phase, columns)

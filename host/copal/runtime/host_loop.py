@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from copal.backends.base import Learner
+from copal.errors import LearnerFailedError
 from copal.replay import LinearSchedule
 
 
@@ -90,7 +91,10 @@ class HostLoop:
         beta = self._beta(learner.updates)
         batch = replay.sample(self._batch_size, beta=beta, out=self._batch)
         self._batch = batch
-        td = learner.step(dict(batch.items()))
+        try:
+            td = learner.step(dict(batch.items()))
+        except LearnerFailedError as e:
+            raise e.with_ids(batch.ids) from e
         replay.update_priorities(batch.ids, td)
         self.publish()
         self._mean_td = float(abs(td).mean())
