@@ -37,10 +37,10 @@ def test_goes_up_to_the_number_of_cores() -> None:
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_learner_alone_updates_on_a_filled_replay(mode: str) -> None:
-    """It can be let run again and again."""
+    """It can be let run again and again, and to its first update at the least."""
     rate = LoopRate(learner_build.build("dqn", (8,)), 16, 2, mode, rows=200)
     assert rate.per_second(0.02) > 0
-    assert rate.per_second(0.02) > 0
+    assert rate.per_second(0.0) > 0
 
 
 def test_speedups_are_taken_within_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from copal.replay import PrioritizedReplay
 
 ROWS = 100_000
 """Rows of the replay."""
+FIRST_UPDATE_S = 60.0
+"""Longest wait for the first update of a measurement."""
 _DUE = 2**40
 
 
@@ -45,6 +47,8 @@ class LoopRate:
     def per_second(self, seconds: float) -> float:
         """Updates a second over so many seconds, sampling and priorities included.
 
+        Where the threads get no processor for so long, it goes on to the first update.
+
         Raises:
             LearnerFailedError: A value became NaN or infinite.
         """
@@ -54,6 +58,11 @@ class LoopRate:
         before, began = self._learner.updates, time.perf_counter()
         self._loop.start(gate)
         time.sleep(seconds)
+        limit = began + seconds + FIRST_UPDATE_S
+        while self._loop.running and self._learner.updates == before:
+            if time.perf_counter() > limit:
+                break
+            time.sleep(0.001)
         self._loop.stop()
         spent = time.perf_counter() - began
         self._loop.raise_if_failed()
