@@ -17,8 +17,8 @@ from copal.program.noise import normal
 from copal.program.reference import ReferenceLearner
 
 SETTINGS = (
-    {"loss": "huber"},
-    {"loss": "squared", "normalize_observations": True, "reward_scale": 0.3},
+    {"huber": True},
+    {"huber": False, "normalize_observations": True, "reward_scale": 0.3},
 )
 
 

@@ -14,9 +14,9 @@ from torch import nn
 
 from copal import algorithms, backends
 from copal.algorithms import Built, Source
-from copal.algorithms.base import observation_width
 from copal.algorithms.dqn import DqnConfig
 from copal.algorithms.networks import mlp, unflatten_into
+from copal.algorithms.spaces import observation_width
 from copal.backends import LearnerState
 from copal.errors import ConfigError, LearnerFailedError, ProgramError
 from copal.program import Adam, Buffer, Phase, Program, Target, Update
@@ -56,7 +56,7 @@ def batch(rng: np.random.Generator, rows: int = ROWS) -> dict[str, np.ndarray]:
 
 SETTINGS = [
     ("dqn", {}),
-    ("dqn", {"loss": "squared", "max_grad_norm": 0.5, "learning_rate": 0.01}),
+    ("dqn", {"huber": False, "max_grad_norm": 0.5, "learning_rate": 0.01}),
     ("double-dqn", {"target_tau": 1.0, "target_update_interval": 4, "max_grad_norm": None}),
 ]
 
@@ -82,8 +82,8 @@ def test_whole_updates_equal_a_loop_written_out(
             best = chooser(t["next_obs"]).argmax(1, keepdim=True)
             following = target(t["next_obs"]).gather(1, best)[:, 0]
             y = t["reward"] + t["discount"] * (1 - t["terminated"]) * following
-        loss = nn.functional.huber_loss if config.loss == "huber" else nn.functional.mse_loss
-        half = 1.0 if config.loss == "huber" else 0.5
+        loss = nn.functional.huber_loss if config.huber else nn.functional.mse_loss
+        half = 1.0 if config.huber else 0.5
         optimiser.zero_grad()
         (half * t["weight"] * loss(value, y, reduction="none")).mean().backward()
         if config.max_grad_norm is not None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
-from copal.algorithms.base import Built, Columns, CommonConfig, Exploration, Source
+from copal.algorithms.base import SCALE, Built, Columns, CommonConfig, Exploration, Source
 from copal.algorithms.networks import ObservationScale, flatten_module
 from copal.program import Adam, Buffer, Phase, Target, Update
 from copal.program.capture import capture, capture_policy
-
-SCALE = "observation_scale"
 
 
 @dataclass(frozen=True)
@@ -129,20 +127,6 @@ def transitions(width: int, action: tuple[tuple[int, ...], str], dtype: str = "f
         "terminated": ((), "bool"),
         "truncated": ((), "bool"),
     }
-
-
-def matrix(column: torch.Tensor) -> torch.Tensor:
-    """A column as [B, width], also when its width is 1 and it is seen as [B]."""
-    return column.unsqueeze(1) if column.ndim == 1 else column
-
-
-def td_loss(
-    loss: Literal["huber", "squared"], value: torch.Tensor, y: torch.Tensor
-) -> torch.Tensor:
-    """Loss of each row's value against its target y, both [B]; see `CommonConfig.loss`."""
-    if loss == "huber":
-        return nn.functional.huber_loss(value, y, reduction="none")
-    return 0.5 * (value - y) ** 2
 
 
 def _width(column: tuple[tuple[int, ...], str]) -> int:

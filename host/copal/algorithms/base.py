@@ -11,23 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from copal.algorithms.spaces import discrete_actions, observation_width
 from copal.errors import ConfigError
 from copal.program import Update
 
 if TYPE_CHECKING:
     from torch import nn
-
-__all__ = [
-    "Algorithm",
-    "Built",
-    "Columns",
-    "CommonConfig",
-    "Exploration",
-    "Source",
-    "discrete_actions",
-    "observation_width",
-]
 
 #: Column name to (shape without the row axis, dtype), as a replay buffer takes it.
 Columns = Mapping[str, tuple[tuple[int, ...], str]]
@@ -36,6 +24,9 @@ Columns = Mapping[str, tuple[tuple[int, ...], str]]
 #: noise to the policy's output `action`; "policy" takes the output `sample` of a policy that reads
 #: standard normal numbers from its input `noise`.
 Exploration = Literal["epsilon", "gaussian", "policy"]
+
+#: Network that normalises observations; its parameters are measured before a run, never trained.
+SCALE = "observation_scale"
 
 
 @dataclass(frozen=True)
@@ -52,8 +43,8 @@ class CommonConfig:
     """Step size of Adam."""
     adam_eps: float = 1e-8
     """Added to the denominator of Adam's step."""
-    loss: Literal["huber", "squared"] = "squared"
-    """Loss of a TD error: linear beyond 1, or half its square."""
+    huber: bool = False
+    """Loss of a TD error: linear beyond 1 instead of half its square."""
     target_tau: float = 0.005
     """Averaging rate of the target networks; 1 copies."""
     target_update_interval: int = 1
@@ -81,7 +72,7 @@ class CommonConfig:
             "hidden": ("sizes above 0", lambda v: all(_is_count(n) for n in v)),
             "learning_rate": POSITIVE,
             "adam_eps": POSITIVE,
-            "loss": ("huber or squared", lambda v: v in ("huber", "squared")),
+            "huber": FLAG,
             "target_tau": ("a number in (0, 1]", lambda v: 0 < v <= 1),
             "target_update_interval": COUNT,
             "max_grad_norm": (

@@ -18,12 +18,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from copal.algorithms.assemble import Acting, Step, assemble, td_loss, transitions
+from copal.algorithms.assemble import Acting, Step, assemble, transitions
 from copal.algorithms.base import POSITIVE, Built, CommonConfig
+from copal.algorithms.losses import Rows, td_loss
 from copal.algorithms.networks import Critic, mlp, seeded
 from copal.algorithms.spaces import box_actions, observation_width
-
-Rows = tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def critic_loss(config: DdpgConfig) -> Any:
             next_action = nets.actor_target(batch.next_obs)
             next_q = nets.critic_target(batch.next_obs, next_action)
             y = batch.reward + batch.discount * (1 - batch.terminated) * next_q
-        return batch.weight * td_loss(config.loss, q, y), q - y, {"q": q}
+        return batch.weight * td_loss(config.huber, q, y), q - y, {"q": q}
 
     return loss
 

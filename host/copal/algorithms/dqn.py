@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
-from copal.algorithms.assemble import Acting, Step, assemble, td_loss, transitions
+from copal.algorithms.assemble import Acting, Step, assemble, transitions
 from copal.algorithms.base import FLAG, Built, CommonConfig
 from copal.algorithms.images import nature_cnn
+from copal.algorithms.losses import Rows, td_loss
 from copal.algorithms.networks import mlp
 from copal.algorithms.spaces import discrete_actions, observation_width
 from copal.envs.base import is_image
@@ -37,8 +38,8 @@ class DqnConfig(CommonConfig):
 
     learning_rate: float = 5e-4
     """Step size of Adam."""
-    loss: Literal["huber", "squared"] = "huber"
-    """Loss of a TD error: linear beyond 1, or half its square."""
+    huber: bool = True
+    """Loss of a TD error: linear beyond 1 instead of half its square."""
     max_grad_norm: float | None = 10.0
     """Clip the gradient to this Euclidean norm; None or 0: no clipping."""
     double: bool = False
@@ -52,7 +53,7 @@ class DqnConfig(CommonConfig):
 def dqn_loss(config: DqnConfig) -> Any:
     """The loss of a batch of rows, as a function of networks `q`, `q_target` and the batch."""
 
-    def loss(nets: Any, batch: Any) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+    def loss(nets: Any, batch: Any) -> Rows:
         q = nets.q(batch.obs).gather(1, batch.action.unsqueeze(1)).squeeze(1)
         with torch.no_grad():
             next_values = nets.q_target(batch.next_obs)
@@ -62,7 +63,7 @@ def dqn_loss(config: DqnConfig) -> Any:
             else:
                 next_value = next_values.amax(1)
             y = batch.reward + batch.discount * (1 - batch.terminated) * next_value
-        return batch.weight * td_loss(config.loss, q, y), q - y, {"q": q}
+        return batch.weight * td_loss(config.huber, q, y), q - y, {"q": q}
 
     return loss
 

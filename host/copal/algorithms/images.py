@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from copal.algorithms.networks import seeded
 from copal.errors import ConfigError
 
 SMALLEST = 36
@@ -62,8 +63,7 @@ def nature_cnn(shape: Sequence[int], outputs: int, seed: int) -> nn.Sequential:
         ConfigError: The images are too small or have other axes.
     """
     pixels = Pixels(shape)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         convolutions = nn.Sequential(
             pixels,
             nn.Conv2d(pixels.planes[0], 32, 8, stride=4),

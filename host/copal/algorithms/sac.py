@@ -23,9 +23,10 @@ from typing import Any
 import torch
 from torch.nn.functional import softplus
 
-from copal.algorithms.assemble import Acting, Step, assemble, matrix, td_loss, transitions
+from copal.algorithms.assemble import Acting, Step, assemble, transitions
 from copal.algorithms.base import FLAG, POSITIVE, Built
-from copal.algorithms.ddpg import DdpgConfig, Rows
+from copal.algorithms.ddpg import DdpgConfig
+from copal.algorithms.losses import Rows, matrix, twin_td_loss
 from copal.algorithms.networks import Temperature, TwinCritic, mlp, seeded
 from copal.algorithms.spaces import box_actions, observation_width
 
@@ -93,8 +94,7 @@ def critic_loss(config: SacConfig) -> Any:
             next_q = torch.minimum(*nets.critic_target(batch.next_obs, next_action))
             soft_value = next_q - nets.temperature().exp() * next_log_prob
             y = batch.reward + batch.discount * (1 - batch.terminated) * soft_value
-        row_loss = td_loss(config.loss, first, y) + td_loss(config.loss, second, y)
-        td_error = 0.5 * ((first - y).abs() + (second - y).abs())
+        row_loss, td_error = twin_td_loss(config.huber, first, second, y)
         return batch.weight * row_loss, td_error, {"q": first}
 
     return loss

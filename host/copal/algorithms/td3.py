@@ -17,9 +17,10 @@ from typing import Any
 
 import torch
 
-from copal.algorithms.assemble import Acting, Step, assemble, matrix, td_loss, transitions
+from copal.algorithms.assemble import Acting, Step, assemble, transitions
 from copal.algorithms.base import COUNT, NOT_NEGATIVE, Built
-from copal.algorithms.ddpg import DdpgConfig, Rows, deterministic, tanh_actor
+from copal.algorithms.ddpg import DdpgConfig, deterministic, tanh_actor
+from copal.algorithms.losses import Rows, matrix, twin_td_loss
 from copal.algorithms.networks import TwinCritic, seeded
 from copal.algorithms.spaces import box_actions, observation_width
 
@@ -60,8 +61,7 @@ def critic_loss(config: Td3Config) -> Any:
             next_action = (nets.actor_target(batch.next_obs) + noise).clamp(-1, 1)
             next_q = torch.minimum(*nets.critic_target(batch.next_obs, next_action))
             y = batch.reward + batch.discount * (1 - batch.terminated) * next_q
-        row_loss = td_loss(config.loss, first, y) + td_loss(config.loss, second, y)
-        td_error = 0.5 * ((first - y).abs() + (second - y).abs())
+        row_loss, td_error = twin_td_loss(config.huber, first, second, y)
         return batch.weight * row_loss, td_error, {"q": first}
 
     return loss

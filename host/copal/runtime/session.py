@@ -15,6 +15,7 @@ import numpy as np
 
 from copal import algorithms, envs
 from copal.algorithms import Built
+from copal.algorithms.base import SCALE
 from copal.backends import registry
 from copal.backends.base import Learner, LearnerState
 from copal.config import TrainConfig
@@ -28,8 +29,6 @@ from copal.runtime.control import Control, StepBudget
 from copal.runtime.policy import PolicyFacts, is_opaque, make_policy
 from copal.runtime.settings import algorithm_settings, check_exploration, known
 
-SCALE = "observation_scale"
-"""Network whose parameters are measured instead of trained."""
 SLACK_STEPS = 8
 """Env steps of an actor that may be under way beyond what the ratio asks for."""
 

@@ -76,9 +76,9 @@ def algorithm_settings(config: TrainConfig, algorithm: Algorithm) -> Any:
     values = {}
     for name in ALGORITHM_SETTINGS:
         value = getattr(config, name)
-        if _own_name(name) in has:
+        if name in has:
             if value is not None:
-                values[_own_name(name)] = _own_value(name, value)
+                values[name] = value
         elif value != _DEFAULTS[name]:
             users = [other for other in algorithms.names() if _uses(other, name)]
             raise _unused(name, value, config.algo, ", ".join(users) or "no algorithm")
@@ -105,26 +105,14 @@ def _unused(name: str, value: Any, algo: str, users: str) -> ConfigError:
 def _own_defaults(algorithm: Algorithm) -> dict[str, Any]:
     """Defaults of the algorithm's dataclass, by the names of TrainConfig."""
     fields = {f.name: f.default for f in dataclasses.fields(algorithm.config)}
-    found = {n: fields.get(_own_name(n)) for n in ALGORITHM_SETTINGS if _DEFAULTS[n] is None}
-    if found["huber"] is not None:
-        found["huber"] = found["huber"] == "huber"
+    found = {n: fields.get(n) for n in ALGORITHM_SETTINGS if _DEFAULTS[n] is None}
     plain = (bool, int, float, tuple)
     return {name: value for name, value in found.items() if isinstance(value, plain)}
 
 
 def _uses(other: str, name: str) -> bool:
-    return _own_name(name) in _names(algorithms.get(other))
+    return name in _names(algorithms.get(other))
 
 
 def _names(algorithm: Algorithm) -> frozenset[str]:
     return frozenset(f.name for f in dataclasses.fields(algorithm.config))
-
-
-def _own_name(name: str) -> str:
-    return "loss" if name == "huber" else name
-
-
-def _own_value(name: str, value: Any) -> Any:
-    if name == "huber":
-        return "huber" if value else "squared"
-    return value
