@@ -39,6 +39,23 @@ def rows_in(slots: ArrayLike, replay: PrioritizedReplay) -> Ids:
     return ids
 
 
+def as_stored(
+    columns: dict[str, NDArray[Any]], dtypes: dict[str, np.dtype[Any]]
+) -> dict[str, NDArray[Any]]:
+    """Columns in the dtypes of the first rows, which frameworks vary within a kind (int32, int64).
+
+    Raises:
+        SchemaError: One is of another kind.
+    """
+    stored = {}
+    for name, values in columns.items():
+        dtype = dtypes.get(name, values.dtype)
+        if not np.can_cast(values.dtype, dtype, "same_kind"):
+            raise SchemaError(name, dtype.name, values.dtype.name)
+        stored[name] = values.astype(dtype, copy=False)
+    return stored
+
+
 class LastDraw:
     """The batch that was drawn last, so that its priorities find the rows that were drawn."""
 

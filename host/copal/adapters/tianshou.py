@@ -38,7 +38,7 @@ from tianshou.data import ReplayBuffer as Base
 from tianshou.data.batch import alloc_by_keys_diff, create_value
 
 from copal.adapters._links import Links
-from copal.adapters._slots import LastDraw, rows_in, slots_of
+from copal.adapters._slots import LastDraw, as_stored, rows_in, slots_of
 from copal.adapters._state import pack, unpack
 from copal.replay import PrioritizedReplay
 
@@ -105,6 +105,7 @@ class _Ring(Base):
         self._replay: PrioritizedReplay | None = None
         self._meta = Batch()
         self._layout: dict[str, Any] = {}
+        self._dtypes: dict[str, np.dtype[Any]] = {}
         self._links = Links(self.maxsize)
         self._done = np.zeros(self.maxsize, bool)
         self._stream = np.zeros(self.maxsize, np.int64)
@@ -164,7 +165,9 @@ class _Ring(Base):
         columns["rew"] = np.asarray(columns["rew"], np.float64)
         for key in ("terminated", "truncated"):
             columns[key] = np.asarray(columns[key], bool)
+        columns = as_stored(columns, self._dtypes)
         if self._replay is None:
+            self._dtypes = {name: a.dtype for name, a in columns.items()}
             self._layout = {key: _layout(key, batch[key]) for key in _ROWS}
             shapes = {name: (a.shape[1:], a.dtype) for name, a in columns.items()}
             self._replay = PrioritizedReplay(self.maxsize, shapes, **self._settings)

@@ -295,6 +295,49 @@ def train_peers(algo: str) -> tuple[str, ...]:
     return tuple(peer.name for peer in PEERS if algo in peer.train)
 
 
+ADAPTER_PEERS = ("rllib", "tianshou", "torchrl", "sb3")
+
+
+@dataclass(frozen=True)
+class AdaptersBench:
+    """Training steps of other frameworks' own DQN, with their buffer and with copal's in it.
+
+    Raises:
+        ConfigError: A value is out of range.
+        UnknownNameError: There is no such framework.
+    """
+
+    env: str = "LunarLander-v3"
+    """Gymnasium id."""
+    batch_sizes: tuple[int, ...] = (64, 256)
+    """Rows of a batch."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers."""
+    n_step: int = 1
+    """Rewards summed before the bootstrap."""
+    rows: int = 1_000_000
+    """Rows of the full buffer; 100,000 in RLlib, 200,000 in Stable-Baselines3 at most."""
+    steps: int = 50
+    """Training steps of one measurement."""
+    rounds: int = 7
+    """Every variant is measured once a round; figures are medians over rounds."""
+    peers: tuple[str, ...] = ADAPTER_PEERS
+    """Which frameworks to measure; one that is not installed is a row that says so."""
+    peer_root: Path = Path(".venv-peers")
+    """Folder with one environment a framework, as `make peers` makes it."""
+    json: bool = False
+    """Print JSON on stdout instead of a table."""
+
+    def __post_init__(self) -> None:
+        _numbers("hidden", self.hidden)
+        _numbers("batch_sizes", self.batch_sizes)
+        for name in ("n_step", "steps", "rounds"):
+            _at_least_one(name, getattr(self, name))
+        if self.rows < 10_000:
+            raise ConfigError("rows", "at least 10,000", str(self.rows))
+        _known("peers", self.peers, ADAPTER_PEERS)
+
+
 def _numbers(field: str, values: tuple[int, ...]) -> None:
     if not values or min(values) < 1:
         raise ConfigError(field, "one or more integers of at least 1", str(values))

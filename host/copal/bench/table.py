@@ -85,12 +85,15 @@ def replay_table(rows: Sequence[Row]) -> str:
     return markdown(header, lines) + absences(rows)
 
 
-def flat_table(rows: Sequence[Row], columns: Sequence[str]) -> str:
+def flat_table(
+    rows: Sequence[Row], columns: Sequence[str], ratio: str = "times slower than copal"
+) -> str:
     """A line for each row that has a figure.
 
     Args:
         rows: The report's rows.
         columns: Keys to show, besides the name and the ratio.
+        ratio: Heading of the ratio's column.
     """
     lines = []
     for row in rows:
@@ -98,7 +101,7 @@ def flat_table(rows: Sequence[Row], columns: Sequence[str]) -> str:
             continue
         figures = [cell(row.get(column)) for column in columns]
         lines.append([str(row["name"]), *figures, times(row.get("ratio"))])
-    header = ["implementation", *columns, "times slower than copal"]
+    header = ["implementation", *columns, ratio]
     return markdown(header, lines) + absences(rows)
 
 

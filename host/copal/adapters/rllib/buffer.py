@@ -16,6 +16,7 @@ from ray.rllib.utils.replay_buffers import EpisodeReplayBuffer
 from ray.rllib.utils.replay_buffers import PrioritizedEpisodeReplayBuffer as PeerBuffer
 
 from copal.adapters._links import Links
+from copal.adapters._slots import as_stored
 from copal.adapters._state import pack, unpack
 from copal.adapters.rllib.counts import Counts
 from copal.errors import ConfigError, EmptyReplayError, SchemaError
@@ -70,6 +71,7 @@ class PrioritizedEpisodeReplayBuffer(PeerBuffer):
         self._beta = beta
         self._settings: dict[str, Any] = {"alpha": alpha, "eps": eps, "seed": seed}
         self._replay: PrioritizedReplay | None = None
+        self._dtypes: dict[str, np.dtype[Any]] = {}
         self._links = Links(capacity)
         self._counts = Counts()
         self._drawn: NDArray[np.uint64] | None = None
@@ -118,7 +120,9 @@ class PrioritizedEpisodeReplayBuffer(PeerBuffer):
             "terminated": last & chunk.is_terminated,
             "truncated": last & chunk.is_truncated,
         }
+        columns = as_stored(columns, self._dtypes)
         if self._replay is None:
+            self._dtypes = {name: a.dtype for name, a in columns.items()}
             shapes = {name: (a.shape[1:], a.dtype) for name, a in columns.items()}
             self._replay = PrioritizedReplay(self.capacity, shapes, **self._settings)
             self._spaces = (chunk.observation_space, chunk.action_space)
@@ -307,6 +311,7 @@ class PrioritizedEpisodeReplayBuffer(PeerBuffer):
             "links": self._links,
             "counts": self._counts,
             "spaces": self._spaces,
+            "dtypes": self._dtypes,
             "sampled_timesteps": self.sampled_timesteps,
             "rng": self.rng.bit_generator.state,
         }
@@ -320,7 +325,7 @@ class PrioritizedEpisodeReplayBuffer(PeerBuffer):
         replay = None if state["copal"] is None else unpack(state["copal"])
         self._replay, self._drawn = replay, None
         self._links, self._counts = state["links"], state["counts"]
-        self._spaces = tuple(state["spaces"])
+        self._spaces, self._dtypes = tuple(state["spaces"]), state["dtypes"]
         self.sampled_timesteps = state["sampled_timesteps"]
         self.rng.bit_generator.state = state["rng"]
 
