@@ -7,8 +7,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from copal.bench import curve_report, learner_report, replay_report, scaling_report, train_report
-from copal.bench.config import CurveBench, LearnerBench, ReplayBench, ScalingBench, TrainBench
+from copal.bench import (
+    adapters_report,
+    curve_report,
+    learner_report,
+    replay_report,
+    scaling_report,
+    train_report,
+)
+from copal.bench.config import (
+    AdaptersBench,
+    CurveBench,
+    LearnerBench,
+    ReplayBench,
+    ScalingBench,
+    TrainBench,
+)
 from copal.bench.plot import curves, growth, require_matplotlib
 from copal.bench.table import Report, absences, cell, flat_table, heading, markdown, replay_table
 
@@ -91,6 +105,16 @@ def run_scaling(config: ScalingBench) -> Report:
     return scaling_report.measure(config)
 
 
+def run_adapters(config: AdaptersBench) -> Report:
+    """Measures other frameworks' training steps with copal's replay in them.
+
+    Returns:
+        Rows `{"name", "op", "batch_size", "rows", "us", "us_min", "ratio"}`; the ratio says how
+        many times faster than with the framework's own buffer.
+    """
+    return adapters_report.measure(config)
+
+
 def _print(report: Report, json: bool, *tables: str) -> int:
     if json:
         print(report.to_json())
@@ -144,10 +168,18 @@ def _scaling(config: ScalingBench) -> int:
     return _print(report, config.json, markdown(header, lines) + absences(report.rows))
 
 
+def _adapters(config: AdaptersBench) -> int:
+    report = run_adapters(config)
+    columns = ("op", "batch_size", "rows", "us", "us_min")
+    table = flat_table(report.rows, columns, "times faster than its own")
+    return _print(report, config.json, table)
+
+
 BENCHES = {
     "replay": Bench(_replay, "insert, sample and update of prioritized replay", ReplayBench),
     "learner": Bench(_learner, "one learner update beside torch, NumPy and GEMM", LearnerBench),
     "train": Bench(_train, "steps a second of training beside other frameworks", TrainBench),
     "scaling": Bench(_scaling, "training over numbers of actors and learners", ScalingBench),
     "curve": Bench(_curve, "learning curves beside other frameworks", CurveBench),
+    "adapters": Bench(_adapters, "frameworks' training steps, with copal's replay", AdaptersBench),
 }
