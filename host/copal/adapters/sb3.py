@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from copal.adapters._peer import require
 from copal.errors import ConfigError, EmptyReplayError
 
-require("stable_baselines3", "stable-baselines3", "2.3")
+require("stable_baselines3", "stable-baselines3", "2.9")
 
 import torch
 from gymnasium import spaces

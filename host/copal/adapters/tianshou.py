@@ -500,6 +500,15 @@ class DQN(PeerDQN):
     Arguments, losses and targets are tianshou's.
     """
 
+    def train(self, mode: bool = True) -> Any:
+        """Switches every module's mode; tianshou asks for it twice an update, mostly in vain."""
+        if not hasattr(self, "_switched"):
+            lagged = set() if self.model_old is None else set(self.model_old.module.modules())
+            self._switched = [module for module in self.modules() if module not in lagged]
+        if all(module.training == mode for module in self._switched):
+            return self
+        return super().train(mode)
+
     def _preprocess_batch(self, batch: Any, buffer: Any, indices: NDArray[Any]) -> Any:
         if not isinstance(buffer, _Ring) or np.ndim(batch.rew) > 1:
             return super()._preprocess_batch(batch, buffer, indices)
@@ -519,7 +528,8 @@ class DQN(PeerDQN):
             return value
         online = self.policy(batch)
         logits: torch.Tensor = online.logits if target is None else target.logits
-        return logits[np.arange(len(online.act)), online.act]
+        action = torch.from_numpy(online.act).to(logits.device)
+        return logits.gather(1, action[:, None])[:, 0]
 
 
 def _stacked(value: Any) -> Any:

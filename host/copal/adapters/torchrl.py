@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from copal.adapters._peer import require
 from copal.errors import CheckpointError, ConfigError, EmptyReplayError, SchemaError
 
-require("torchrl", "torchrl", "0.9")
+require("torchrl", "torchrl", "0.14")
 
 import torch
 from tensordict import TensorDict, is_tensor_collection

@@ -14,7 +14,7 @@ module, used like RLlib's own, hands the sampled columns to the learner as they 
 
 from copal.adapters._peer import require
 
-require("ray", "ray", "2.40", "[rllib]")
+require("ray", "ray", "2.60", "[rllib]")
 
 from copal.adapters.rllib.buffer import PrioritizedEpisodeReplayBuffer
 from copal.adapters.rllib.dqn import DQN, DQNConfig

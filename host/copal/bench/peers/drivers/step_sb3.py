@@ -40,13 +40,13 @@ def build(chosen: step.Settings) -> Any:
     )
     model.set_logger(configure(None, []))
     played = step.play(chosen.env, 10_000)
-    done = played["terminated"] | played["truncated"]
+    done = np.logical_or(played["terminated"], played["truncated"])
     for row in range(chosen.rows):
         one = slice(row % 10_000, row % 10_000 + 1)
         infos = [{"TimeLimit.truncated": bool(played["truncated"][one][0])}]
         obs, after = played["obs"][one], played["next_obs"][one]
         action, reward = played["action"][one], played["reward"][one]
-        model.replay_buffer.add(obs, after, action, reward, np.asarray(done)[one], infos)
+        model.replay_buffer.add(obs, after, action, reward, done[one], infos)
     return model
 
 
@@ -56,7 +56,7 @@ def main(arguments: list[str], reply: Reply) -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(chosen.threads)
     model = build(chosen)
-    _, callback = model._setup_learn(10**9)
+    _, callback = model._setup_learn(10**9)  # noqa: SLF001 - what `learn` begins with
     env: VecEnv = model.env
 
     def update() -> None:
