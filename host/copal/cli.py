@@ -166,12 +166,11 @@ def _update(config: ShowConfig) -> Any:
         if getattr(config, name) < 1:
             raise ConfigError(name, "at least 1", str(getattr(config, name)))
     observations = Box(-1.0, 1.0, (config.obs,))
-    try:
-        return algorithm.build(observations, Box(-1.0, 1.0, (config.actions,)), settings).update
-    except ConfigError as error:
-        if error.field != "action_space":
-            raise
-        return algorithm.build(observations, Discrete(config.actions), settings).update
+    spaces = [
+        (observations, Box(-1.0, 1.0, (config.actions,))),
+        (observations, Discrete(config.actions)),
+    ]
+    return algorithms.build_on_first(algorithm, spaces, settings).update
 
 
 def bench(args: Sequence[str]) -> int:

@@ -15,38 +15,23 @@ import pytest
 import copal
 from copal.errors import CheckpointError, ConfigError, LearnerFailedError
 from copal.runtime import normalization
-from copal.runtime.checkpoint import CheckpointStore
+from runs import BARE, newest, same_files
 
 SMALL: dict[str, Any] = {
+    **BARE,
     "env": "Pendulum-v1",
     "steps": 500,
     "learning_starts": 200,
     "buffer_size": 1_000,
     "batch_size": 16,
     "hidden": (16, 16),
-    "eval_interval": 0,
     "final_eval_episodes": 1,
-    "checkpoint_interval": 0,
-    "tensorboard": False,
-    "quiet": True,
 }
 
 
 def small(tmp_path: Path, **changes: Any) -> copal.TrainConfig:
     """Settings of a run of about a second."""
     return copal.TrainConfig(**{**SMALL, "out": tmp_path / "run", **changes})
-
-
-def newest(out: Path) -> Any:
-    """The newest checkpoint of a run, which has to be whole."""
-    return CheckpointStore(out / "checkpoints").newest(pytest.fail)
-
-
-def same_files(one: Path, two: Path) -> None:
-    """All files of two checkpoints are equal byte for byte."""
-    assert sorted(p.name for p in one.iterdir()) == sorted(p.name for p in two.iterdir())
-    for path in one.iterdir():
-        assert path.read_bytes() == (two / path.name).read_bytes(), path.name
 
 
 @pytest.mark.parametrize("algo", ["ddpg", "td3", "sac"])

@@ -30,22 +30,20 @@ from copal.errors import (
 from copal.runtime import files, judge
 from copal.runtime.checkpoint import CheckpointStore, load
 from copal.runtime.evaluation import Score, play
+from runs import BARE, newest, same_files
 
 TESTS = Path(__file__).resolve().parents[1]
 
 SMALL: dict[str, Any] = {
+    **BARE,
     "env": "CartPole-v1",
     "steps": 1_200,
     "learning_starts": 200,
     "buffer_size": 1_000,
     "batch_size": 16,
     "hidden": (16, 16),
-    "eval_interval": 0,
     "eval_episodes": 2,
     "final_eval_episodes": 2,
-    "checkpoint_interval": 0,
-    "tensorboard": False,
-    "quiet": True,
 }
 
 
@@ -58,18 +56,6 @@ def _environments() -> None:
 def small(tmp_path: Path, **changes: Any) -> copal.TrainConfig:
     """Settings of a run of about a second."""
     return copal.TrainConfig(**{**SMALL, "out": tmp_path / "run", **changes})
-
-
-def newest(out: Path) -> Any:
-    """The newest checkpoint of a run, which has to be whole."""
-    return CheckpointStore(out / "checkpoints").newest(pytest.fail)
-
-
-def same_files(one: Path, two: Path) -> None:
-    """All files of two checkpoints are equal byte for byte."""
-    assert sorted(p.name for p in one.iterdir()) == sorted(p.name for p in two.iterdir())
-    for path in one.iterdir():
-        assert path.read_bytes() == (two / path.name).read_bytes(), path.name
 
 
 def test_learns_cartpole(tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ import image_env
 from copal.errors import BackendUnavailableError
 from copal.runtime import evaluation
 from copal.runtime.policy import Policy
+from runs import BARE
 
 SMALL: dict[str, Any] = {
+    **BARE,
     "env": "Halves-v0",
     "backend": "torch",
     "steps": 400,
@@ -24,11 +26,7 @@ SMALL: dict[str, Any] = {
     "batch_size": 16,
     "gamma": 0.0,
     "n_step": 1,
-    "eval_interval": 0,
     "final_eval_episodes": 3,
-    "checkpoint_interval": 0,
-    "tensorboard": False,
-    "quiet": True,
 }
 
 

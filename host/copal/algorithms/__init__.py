@@ -2,7 +2,7 @@
 """Algorithms by name. `get("sac").build(observation_space, action_space)` captures one."""
 
 from copal.algorithms.base import Algorithm, Built, Columns, CommonConfig, Source
-from copal.algorithms.registry import get, names, register
+from copal.algorithms.registry import build_on_first, get, names, register
 
 __all__ = [
     "Algorithm",
@@ -10,6 +10,7 @@ __all__ = [
     "Columns",
     "CommonConfig",
     "Source",
+    "build_on_first",
     "get",
     "names",
     "register",

@@ -7,7 +7,7 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import partial
 from typing import Any
@@ -111,6 +111,30 @@ def register(name: str, factory: Callable[[], Algorithm]) -> None:
     if not key or ":" in key or key in _ALIASES or key in {a.name for a in _OWN}:
         raise ConfigError("name", "a name of your own without `:`", f"`{name}`")
     _ALGORITHMS[key] = lambda: _checked(name, factory())
+
+
+def build_on_first(
+    algorithm: Algorithm, spaces: Sequence[tuple[Any, Any]], config: Any = None, seed: int = 0
+) -> Built:
+    """Builds an algorithm on the first spaces whose actions it takes.
+
+    Args:
+        algorithm: What to build.
+        spaces: Pairs of an observation and an action space.
+        config: See `Algorithm.build`.
+        seed: See `Algorithm.build`.
+
+    Raises:
+        ConfigError: It takes the actions of none of them, or refuses something else.
+    """
+    *others, last = spaces
+    for observations, actions in others:
+        try:
+            return algorithm.build(observations, actions, config, seed)
+        except ConfigError as error:
+            if error.field != "action_space":
+                raise
+    return algorithm.build(*last, config, seed)
 
 
 def _imported(path: str) -> Algorithm:

@@ -163,13 +163,13 @@ def _check_operations(backend: Backend, update: Update) -> None:
     Raises:
         BackendUnavailableError: `backend` is another one.
     """
-    opaque = (op for phase in update.phases for op in phase.program.ops if op.kind == "opaque")
-    first = next(opaque, None)
-    if first is None or backend.name == "torch":
+    found = (phase.program.opaque() for phase in update.phases)
+    operation = next((name for name in found if name is not None), None)
+    if operation is None or backend.name == "torch":
         return
     raise BackendUnavailableError(
         "backend",
-        f"one that has `{first.attrs['name']}`, which the loss of {update.name} needs",
+        f"one that has `{operation}`, which the loss of {update.name} needs",
         f"`{backend.name}`",
         "use `--backend torch`, which runs any loss",
     )

@@ -163,7 +163,7 @@ class TorchLearner:
     def _find_bad(self, phase: Phase, columns: Mapping[str, Any]) -> Finding:
         """What the captured Program finds on the way to a bad number."""
         program = phase.program
-        if any(op.kind == "opaque" for op in program.ops):
+        if program.opaque():
             return Finding("an operation of the loss")
         arrays = {b.name: columns[b.name].numpy() for b in program.inputs}
         parameters = {n.name: self.parameters(n.name) for n in program.networks}

@@ -11,7 +11,6 @@ import numpy as np
 
 from copal import algorithms
 from copal.algorithms.base import Built
-from copal.errors import ConfigError
 
 DISCRETE = (8, 4)
 """Observations and actions of LunarLander."""
@@ -45,16 +44,13 @@ def build(
     wanted = {"hidden": tuple(hidden), "max_grad_norm": None}
     known = {f.name for f in fields(algorithm.config)}
     config = algorithm.config(**{k: v for k, v in wanted.items() if k in known})
-    try:
-        observations = gym.spaces.Box(-1, 1, (obs or DISCRETE[0],))
-        discrete = gym.spaces.Discrete(actions or DISCRETE[1])
-        return algorithm.build(observations, discrete, config, seed)
-    except ConfigError as error:
-        if error.field != "action_space":
-            raise
-    observations = gym.spaces.Box(-1, 1, (obs or CONTINUOUS[0],))
+    discrete = gym.spaces.Discrete(actions or DISCRETE[1])
     continuous = gym.spaces.Box(-1, 1, (actions or CONTINUOUS[1],))
-    return algorithm.build(observations, continuous, config, seed)
+    spaces = [
+        (gym.spaces.Box(-1, 1, (obs or DISCRETE[0],)), discrete),
+        (gym.spaces.Box(-1, 1, (obs or CONTINUOUS[0],)), continuous),
+    ]
+    return algorithms.build_on_first(algorithm, spaces, config, seed)
 
 
 def random_batch(built: Built, batch_size: int, seed: int = 0) -> dict[str, Any]:

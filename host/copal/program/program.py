@@ -178,6 +178,11 @@ class Program:
         """The network called `name`."""
         return next(n for n in self.networks if n.name == name)
 
+    def opaque(self) -> str | None:
+        """Name of an operation that only the `torch` backend runs; None if there is none."""
+        names = (str(op.attrs["name"]) for op in self.ops if op.kind == "opaque")
+        return next(names, None)
+
     def flops_per_row(self) -> int:
         """Floating-point operations of the dense products, a multiply and an add counted as two."""
         dense = (o for o in self.ops if o.kind.startswith("dense"))

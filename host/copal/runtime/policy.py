@@ -85,11 +85,6 @@ class PolicyFacts:
         return {**asdict(self), "actions": self.actions.to_dict()}
 
 
-def is_opaque(program: Program) -> bool:
-    """Whether only PyTorch can run `program`."""
-    return any(op.kind == "opaque" for op in program.ops)
-
-
 def make_policy(program: Program, source: Source | None = None) -> Any:
     """What runs a policy's Program: `act_into(source, obs, out, role="action", noise=None)`.
 
@@ -103,7 +98,7 @@ def make_policy(program: Program, source: Source | None = None) -> Any:
     Raises:
         ProgramError: The Program holds operations that the extension lacks.
     """
-    if source is not None and is_opaque(program):
+    if source is not None and program.opaque():
         from copal.backends.torch_policy import TorchPolicy
 
         return TorchPolicy(program, source)
@@ -140,7 +135,7 @@ class Policy:
         self._width = int(np.prod(facts.obs_shape, dtype=np.int64))
         self.scale = Scale(facts.actions)
         self._noise = next((b.width for b in program.inputs if b.name == "noise"), 0)
-        self._policy = make_policy(program, _source(facts) if is_opaque(program) else None)
+        self._policy = make_policy(program, _source(facts) if program.opaque() else None)
 
     def act(
         self, obs: Any, *, sample: bool = False, generator: np.random.Generator | None = None

@@ -26,7 +26,7 @@ from copal.runtime import exploration, files, loops, normalization
 from copal.runtime.actors import Actor, Shared
 from copal.runtime.checkpoint import Checkpoint
 from copal.runtime.control import Control, StepBudget
-from copal.runtime.policy import PolicyFacts, is_opaque, make_policy
+from copal.runtime.policy import PolicyFacts, make_policy
 from copal.runtime.settings import algorithm_settings, check_exploration, known
 
 SLACK_STEPS = 8
@@ -133,9 +133,7 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
             learners=1 if asynchronous else config.learners,
         )
         replay = _replay(config, built) if found is None else _load_replay(config, found)
-        acting = [network.name for network in built.update.policy.networks]
-        store = native.WeightStore(sum(network.size for network in built.update.policy.networks))
-        store.publish(np.concatenate([state.parameters[n] for n in acting]), state.updates)
+        store = _store(built, state)
         env_steps = 0 if found is None else int(found.counters["env_steps"])
         gate = native.RatioGate(config.update_interval, _starts(config), _slack(config))
         gate.set_counters(env_steps, state.updates)
@@ -145,30 +143,25 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
             replay,
             gate,
             store,
-            acting=acting,
+            acting=[network.name for network in built.update.policy.networks],
             batch_size=known(config.batch_size),
             beta=beta,
             async_learners=config.learners if asynchronous else 0,
         )
-        shared = Shared(
-            replay,
-            gate,
-            StepBudget(config.steps, env_steps, control.wake),
-            store,
-            control,
-        )
+        budget = StepBudget(config.steps, env_steps, control.wake)
+        shared = Shared(replay, gate, budget, store, control)
         epsilon = _epsilon(config)
         actors = _actors(config, pools, built, shared, epsilon)
         undo.pop_all()
     facts = PolicyFacts(
-        config.env,
-        algorithm.name,
-        tuple(one.observation_space.shape),
-        one.actions,
-        config.vectorization,
-        config.frame_stack,
-        str(one.obs.dtype),
-        dataclasses.asdict(settings) if is_opaque(built.update.policy) else {},
+        env=config.env,
+        algo=algorithm.name,
+        obs_shape=tuple(one.observation_space.shape),
+        actions=one.actions,
+        vectorization=config.vectorization,
+        frame_stack=config.frame_stack,
+        obs_dtype=str(one.obs.dtype),
+        settings=dataclasses.asdict(settings) if built.update.policy.opaque() else {},
     )
     return Session(
         config, built, facts, replay, learner, loop, store, shared, actors, epsilon, beta
@@ -212,6 +205,15 @@ def _learner_state(found: Checkpoint, initial: LearnerState) -> LearnerState:
         )
     except KeyError as e:
         raise CheckpointError("optimiser", f"the state of {trained}", f"no {e}") from e
+
+
+def _store(built: Built, state: LearnerState) -> Any:
+    """A store that holds the policy's networks, one behind another."""
+    vectors = [state.parameters[network.name] for network in built.update.policy.networks]
+    weights = np.concatenate(vectors)
+    store = native.WeightStore(len(weights))
+    store.publish(weights, state.updates)
+    return store
 
 
 def _replay(config: TrainConfig, built: Built) -> Any:

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: MIT
+"""What tests of whole runs share: settings without extras, and a look at checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from copal.runtime.checkpoint import CheckpointStore
+
+BARE: dict[str, Any] = {
+    "eval_interval": 0,
+    "checkpoint_interval": 0,
+    "tensorboard": False,
+    "quiet": True,
+}
+"""Nothing beside training."""
+
+
+def newest(out: Path) -> Any:
+    """The newest checkpoint of a run, which has to be whole."""
+    return CheckpointStore(out / "checkpoints").newest(pytest.fail)
+
+
+def same_files(one: Path, two: Path) -> None:
+    """All files of two checkpoints are equal byte for byte."""
+    assert sorted(p.name for p in one.iterdir()) == sorted(p.name for p in two.iterdir())
+    for path in one.iterdir():
+        assert path.read_bytes() == (two / path.name).read_bytes(), path.name
