@@ -155,21 +155,23 @@ def test_a_policy_that_draws(tmp_path: Path) -> None:
 
 
 class Exploding(gymnasium.Env):  # type: ignore[misc]
-    """Rewards of 3e38, the largest that float32 holds, from the 300th step on."""
+    """Once `armed`, its rewards are 3e38, close to the largest number that float32 holds."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
     action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    armed = False
 
     def __init__(self) -> None:
         self._steps = 0
 
     def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+        self._steps = 0
         return np.zeros(2, np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._steps += 1
         obs = np.array([float(action[0]), (self._steps % 7) / 7], np.float32)
-        return obs, 3e38 if self._steps > 300 else 1.0, False, self._steps % 50 == 0, {}
+        return obs, 3e38 if self.armed else 1.0, False, self._steps == 50, {}
 
 
 @pytest.mark.parametrize(
@@ -177,27 +179,28 @@ class Exploding(gymnasium.Env):  # type: ignore[misc]
     [("sac", "cpu", True), ("ddpg", "cpu", False), ("td3", "torch", False)],
 )
 def test_values_that_overflow_stop_the_run(
-    tmp_path: Path, algo: str, backend: str, deterministic: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algo: str, backend: str, deterministic: bool
 ) -> None:
     """The error names the phase and where the last good checkpoint is, which is finite."""
     gymnasium.register("Exploding-v0", Exploding)
     try:
+        config = small(
+            tmp_path,
+            env="Exploding-v0",
+            algo=algo,
+            backend=backend,
+            deterministic=deterministic,
+            steps=250,
+        )
+        out = copal.train(config).out
+        monkeypatch.setattr(Exploding, "armed", True)
         with pytest.raises(LearnerFailedError) as caught:
-            copal.train(
-                small(
-                    tmp_path,
-                    env="Exploding-v0",
-                    algo=algo,
-                    backend=backend,
-                    deterministic=deterministic,
-                    checkpoint_interval=250,
-                    steps=100_000,
-                )
-            )
+            copal.train(copal.TrainConfig(resume=out, steps=100_000, quiet=True))
     finally:
         del gymnasium.registry["Exploding-v0"]
     assert caught.value.exit_code == 1
-    found = newest(tmp_path / "run")
+    found = newest(out)
+    assert found.counters["env_steps"] == 250
     assert f"{algo}-critic" in str(caught.value)
     assert str(found.path) in str(caught.value)
     for vector in found.arrays("weights.safetensors").values():
