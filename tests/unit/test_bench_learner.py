@@ -12,6 +12,7 @@ from copal.backends.base import LearnerState
 from copal.backends.torch import TorchLearner
 from copal.bench import learner_numpy, learner_torch
 from copal.bench.learner_build import build, noise_widths, random_batch, update_flops
+from copal.bench.peers.drivers import train_cleanrl_sac
 from copal.program.modules import flatten_module
 
 ALGORITHMS = ("dqn", "ddpg", "td3", "sac")
@@ -79,14 +80,29 @@ def test_the_work_of_a_delayed_phase_counts_once_in_so_many_updates() -> None:
     assert update_flops(built, 10) == 10 * (critic + actor / 2)
 
 
-def test_sac_by_hand_runs_on_the_same_columns() -> None:
+def test_sac_by_hand_trains_on_the_same_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its terminated rows have no bootstrap: an endless discount does no harm there."""
+    made: list[Any] = []
+
+    class Kept(train_cleanrl_sac.Learner):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(self)
+
+    monkeypatch.setattr(train_cleanrl_sac, "Learner", Kept)
     built, batch = given("sac")
     batch["terminated"][:] = True
     batch["discount"][:] = 1e30
     update = learner_torch.sac_by_hand(built, batch)
+    (learner,) = made
+    networks = (learner.actor, learner.critic, learner.target)
+    before = [flatten_module(network) for network in networks]
     update()
     update()
+    for network, old in zip(networks, before, strict=True):
+        new = flatten_module(network)
+        assert np.isfinite(new).all()
+        assert not np.array_equal(new, old)
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
