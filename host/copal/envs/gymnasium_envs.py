@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from copal.envs import mujoco_warnings
 from copal.envs.base import Environments, Episode, Replacement
 from copal.errors import ConfigError, EnvironmentFailedError, UnknownNameError
 
@@ -39,6 +40,7 @@ def make_one(env_id: str, frame_stack: int = 1) -> Any:
         ConfigError: It needs a package that is not installed, its constructor raises, or its
             observations have no fixed size.
     """
+    mujoco_warnings.redirect(env_id)
     try:
         with warnings.catch_warnings():
             # MuJoCo's bindings and Gymnasium disagree about what is deprecated.
