@@ -90,7 +90,11 @@ def batch(rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def assert_captured(
-    rng: np.random.Generator, loss: Callable[[Any, Any], Any], gradient: str = "q"
+    rng: np.random.Generator,
+    loss: Callable[[Any, Any], Any],
+    gradient: str = "q",
+    *,
+    atol: float = 1e-12,
 ) -> Program:
     """Captures `loss` and compares outputs and gradient with autograd, on a fresh batch."""
     modules = networks()
@@ -111,7 +115,7 @@ def assert_captured(
     scale = np.abs(flat).max()
     assert scale > 0
     assert got.gradient is not None
-    np.testing.assert_allclose(got.gradient / scale, flat / scale, atol=1e-12)
+    np.testing.assert_allclose(got.gradient / scale, flat / scale, atol=atol)
     np.testing.assert_allclose(got.outputs["td_error"], td_error.numpy(), atol=1e-12)
     if rows.ndim:
         np.testing.assert_allclose(got.outputs["loss"], rows.numpy(), atol=1e-12)

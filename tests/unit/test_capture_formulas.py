@@ -96,7 +96,9 @@ CASES: dict[str, Callable[[torch.Tensor, Any], torch.Tensor]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_gradient_of_formula_equals_autograd(name: str, rng: np.random.Generator) -> None:
     """Each function's value and gradient are those of PyTorch."""
-    assert_captured(rng, of_q(CASES[name]))
+    # PyTorch's own derivative of hardsigmoid has 1/6 as a float32, in float64 too.
+    atol = 1e-7 if "hardsigmoid" in name else 1e-12
+    assert_captured(rng, of_q(CASES[name]), atol=atol)
 
 
 def test_network_with_layer_norm(rng: np.random.Generator) -> None:
