@@ -273,12 +273,6 @@ class Learner {
     }
   }
 
-  static bool good(const PhaseState& p) {
-    for (const ShareStatus& s : p.status)
-      if (s.bad_output >= 0 || !std::isfinite(s.squares)) return false;
-    return true;
-  }
-
   static std::string problem_of(const PhaseState& p) {
     for (const ShareStatus& s : p.status) {
       if (s.bad_output >= 0) return "NaN or infinity in " + p.plan.outputs[s.bad_output].role;
@@ -305,8 +299,8 @@ class Learner {
         "phases[" + std::to_string(k) + "] " + update_.phases[k].program.name,
         "finite numbers in update " + std::to_string(number),
         problem + ", first from " + found.text,
-        "the parameters are as before this update; look for NaN in the batch, lower "
-        "the learning rate or set max_grad_norm",
+        "nothing of this phase was applied; look for NaN in the batch, lower the learning rate "
+        "or set max_grad_norm",
         found.rows);
   }
 
@@ -315,7 +309,7 @@ class Learner {
     prepare(p, columns);
     float* to = k == 0 ? td : p.td.data();
     team_.for_each(learners_, [&](size_t l) { run_share(p, l, updates_, to); });
-    if (!good(p)) return;
+    if (!problem_of(p).empty()) return;
     apply(k, p, updates_, averaged_);
     ++applied_[k];
   }
@@ -383,6 +377,7 @@ class Learner {
   }
 
   void restore() {
+    for (NetworkState& n : networks_) ++n.version;
     for (TrainedState& t : trained_) {
       if (!t.saved) continue;
       NetworkState& net = networks_[t.network];
