@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import tyro
 
 from copal.errors import ConfigError
@@ -18,6 +19,10 @@ from copal.errors import ConfigError
 VECTORIZATIONS = ("gymnasium", "envpool")
 LEARNER_MODES = ("sync", "async")
 FANOUTS = (2, 4, 8, 16, 32, 64)
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+_FLOAT32 = f", up to {LARGEST_FLOAT32:.1e}"
+_TOO_MANY = 2**62
+_TOO_WIDE = 2**31
 
 
 @dataclass(frozen=True)
@@ -151,6 +156,7 @@ class TrainConfig:
                 object.__setattr__(self, name, Path(getattr(self, name)))
         if isinstance(self.hidden, Iterable):
             object.__setattr__(self, "hidden", tuple(self.hidden))
+        _make_plain(self)
         _check_types(self)
         _check(self)
 
@@ -242,6 +248,16 @@ def switches() -> tuple[str, ...]:
     return (*plain, *OPTIONAL_SWITCHES)
 
 
+def _make_plain(c: TrainConfig) -> None:
+    """NumPy's numbers as Python's own, which JSON can hold."""
+    for name, value in vars(c).items():
+        if isinstance(value, np.generic):
+            object.__setattr__(c, name, value.item())
+    if isinstance(c.hidden, tuple):
+        widths = (w.item() if isinstance(w, np.generic) else w for w in c.hidden)
+        object.__setattr__(c, "hidden", tuple(widths))
+
+
 def _check_types(c: TrainConfig) -> None:
     if not isinstance(c.env, str):
         raise ConfigError(
@@ -278,6 +294,9 @@ def _check(c: TrainConfig) -> None:
         _at_least(c, name, 0)
     if c.seed >= 2**64:
         raise ConfigError("seed", "an integer below 2^64", str(c.seed))
+    for name, value in vars(c).items():
+        if name != "seed" and isinstance(value, int) and value >= _TOO_MANY:
+            raise ConfigError(name, "a number below 2^62", str(value))
     for name in ("update_interval", "learning_rate", "actor_learning_rate", "reward_scale"):
         _positive(c, name)
     _positive(c, "initial_temperature")
@@ -289,10 +308,11 @@ def _check(c: TrainConfig) -> None:
     _inside(c, "target_tau", 0.0, 1.0)
     if c.target_tau == 0.0:
         raise ConfigError("target_tau", "a number in (0, 1]", "0", "1 copies the network")
-    if c.fanout not in FANOUTS:
+    if c.fanout not in FANOUTS or not isinstance(c.fanout, int):
         raise ConfigError("fanout", f"one of {FANOUTS}", str(c.fanout), "16 suits most sizes")
-    if c.hidden is not None and (not c.hidden or min(c.hidden) < 1):
-        raise ConfigError("hidden", "widths of at least 1", str(c.hidden), "such as 256 256")
+    if c.hidden is not None and not (c.hidden and all(1 <= w < _TOO_WIDE for w in c.hidden)):
+        expected = "widths of at least 1 and below 2^31"
+        raise ConfigError("hidden", expected, str(c.hidden), "such as 256 256")
     for name, known in (("vectorization", VECTORIZATIONS), ("learner_mode", LEARNER_MODES)):
         if getattr(c, name) not in known:
             raise ConfigError(name, f"one of {', '.join(known)}", f"`{getattr(c, name)}`")
@@ -373,19 +393,21 @@ def _number(c: TrainConfig, name: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ConfigError(name, "a number", repr(value))
+    if abs(value) > LARGEST_FLOAT32:  # which float32, the learners' type, turns into infinity
+        return math.copysign(math.inf, value)
     return float(value)
 
 
 def _positive(c: TrainConfig, name: str) -> None:
     value = _number(c, name)
     if value is not None and not (math.isfinite(value) and value > 0):
-        raise ConfigError(name, "a finite number above 0", repr(value))
+        raise ConfigError(name, f"a finite number above 0{_FLOAT32}", repr(value))
 
 
 def _not_negative(c: TrainConfig, name: str) -> None:
     value = _number(c, name)
     if value is not None and not (math.isfinite(value) and value >= 0):
-        raise ConfigError(name, "a finite number of at least 0", repr(value))
+        raise ConfigError(name, f"a finite number of at least 0{_FLOAT32}", repr(value))
 
 
 def _inside(c: TrainConfig, name: str, low: float, high: float) -> None:

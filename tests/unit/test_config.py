@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tyro
 
@@ -25,12 +26,21 @@ from copal.runtime import settings
     ("name", "value"),
     [
         ("steps", 0),
+        ("steps", 2**62),
+        ("policy_delay", 10**20),
+        ("final_eval_episodes", 10**20),
+        ("hidden", (10**10,)),
+        ("fanout", 16.0),
         ("actors", 0),
         ("num_envs", -1),
         ("learners", 0),
         ("update_interval", 0.0),
         ("update_interval", float("nan")),
         ("update_interval", float("inf")),
+        ("update_interval", 10**400),
+        ("stop_at_return", 10**400),
+        ("reward_scale", 1e39),
+        ("exploration_noise", 1e39),
         ("batch_size", 0),
         ("seed", -1),
         ("seed", 2**64),
@@ -243,3 +253,18 @@ def test_a_setting_of_another_exploration_is_refused(kind: str, name: str, value
         settings.check_exploration(TrainConfig(**{name: value}), kind)
     assert caught.value.field == name
     settings.check_exploration(TrainConfig(), kind)
+
+
+def test_numbers_of_numpy_become_plain_ones() -> None:
+    """What NumPy computed is taken like Python's own numbers, and config.json can hold it."""
+    config = TrainConfig(
+        steps=np.int64(300),  # type: ignore[arg-type]
+        learning_rate=np.float32(0.5),  # type: ignore[arg-type]
+        deterministic=np.bool_(True),  # type: ignore[arg-type]
+        hidden=np.array([8, 16]),  # type: ignore[arg-type]
+    )
+
+    again = TrainConfig.from_dict(json.loads(config.to_json()))
+
+    assert again == TrainConfig(steps=300, learning_rate=0.5, deterministic=True, hidden=(8, 16))
+    assert type(config.steps) is int and type(config.deterministic) is bool
