@@ -326,7 +326,8 @@ def _check(c: TrainConfig) -> None:
 
 def _check_sizes(c: TrainConfig) -> None:
     """Settings that bound each other; one that is None is checked once it is known."""
-    if c.batch_size is not None and c.learners > c.batch_size:
+    shared = c.learner_mode == "sync"
+    if shared and c.batch_size is not None and c.learners > c.batch_size:
         raise ConfigError(
             "learners",
             f"at most batch_size = {c.batch_size}",

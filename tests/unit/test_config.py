@@ -267,4 +267,5 @@ def test_numbers_of_numpy_become_plain_ones() -> None:
     again = TrainConfig.from_dict(json.loads(config.to_json()))
 
     assert again == TrainConfig(steps=300, learning_rate=0.5, deterministic=True, hidden=(8, 16))
-    assert type(config.steps) is int and type(config.deterministic) is bool
+    assert type(config.steps) is int
+    assert type(config.deterministic) is bool

@@ -154,6 +154,22 @@ def test_failed_step_is_replaced_and_counted(kind: str) -> None:
     assert not pool.lost.any()
 
 
+@pytest.mark.parametrize("reward", [np.nan, -np.inf, 1e39, -1e300])
+def test_rewards_that_float32_cannot_hold_are_failures(
+    reward: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be infinite in the replay, where every learner meets them."""
+    step = counting_env.Counting.step
+    monkeypatch.setattr(
+        counting_env.Counting, "step", lambda env, a: (step(env, a)[0], reward, False, False, {})
+    )
+    pool = envs.make("Counting-v0", 1, seed=0)
+    pool.step(zeros(1))
+    assert pool.any_lost
+    assert "float32" in pool.replaced[0].reason
+    assert np.isfinite(pool.reward).all()
+
+
 def test_three_failures_in_a_row_stop() -> None:
     """The third failure without a step in between is an error that names its cause."""
     counting_env.Counting.arm(crash_at={3, 4, 5})

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,34 @@ def test_episode_that_always_crashes_midway_is_an_error(monkeypatch: pytest.Monk
     monkeypatch.setattr(counting_env.Counting, "step", crash)
     with pytest.raises(EnvironmentFailedError, match="the fifth step is broken"):
         play(random_policy("Counting-v0", 1), 2, 0)
+
+
+@pytest.mark.parametrize(
+    "broken", [{"obs": np.array([np.nan, 0])}, {"obs": np.zeros(3)}, {"reward": np.nan}]
+)
+def test_numbers_that_no_policy_can_take_are_failures(
+    broken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in training: the episode is played again, and a mean return is never NaN."""
+    step, calls = counting_env.Counting.step, iter(range(1000))
+
+    def sometimes(env: Any, action: Any) -> Any:
+        obs, reward, *ended = step(env, action)
+        if next(calls) == 9:
+            obs, reward = broken.get("obs", obs), broken.get("reward", reward)
+        return obs, reward, *ended
+
+    monkeypatch.setattr(counting_env.Counting, "step", sometimes)
+    assert play(random_policy("Counting-v0", 1), 3, 0).returns == (7.0,) * 3
+
+
+@pytest.mark.parametrize("other", ["CartPole-v1", "Pendulum-v1", "Counting-v0"])
+def test_environment_with_other_spaces_is_refused(other: str) -> None:
+    """Under the name of the one that the policy was trained in."""
+    known = random_policy("MountainCar-v0", 1)  # as wide as Counting-v0, with one more action
+    policy = Policy(known.program, known.weights, replace(known.facts, env=other))
+    with pytest.raises(ConfigError, match=other):
+        play(policy, 2, 0)
 
 
 def test_episode_without_an_end_counts_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:

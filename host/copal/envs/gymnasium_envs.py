@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import warnings
 from typing import Any
 
@@ -13,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from copal.envs import mujoco_warnings
+from copal.config import LARGEST_FLOAT32
 from copal.envs.base import Environments, Episode, Replacement
 from copal.errors import ConfigError, EnvironmentFailedError, UnknownNameError
 
 FAILURES_IN_A_ROW = 3
 """Failures without a successful step in between that stop the run."""
+NOT_FINITE = "NaN, or a number that float32 turns into infinity"
 RECORDED_ACTIONS = 100_000
 """Longest episode, in steps, whose actions are kept to reproduce it."""
 
@@ -149,8 +150,8 @@ class GymnasiumEnvironments(Environments):
     def _take(self, i: int, obs: Any, reward: float) -> None:
         self.next_obs[i] = obs
         fine = not self._floats or self._flat_next[i].dot(self._zeros) == 0.0
-        if not (fine and math.isfinite(reward)):
-            raise ValueError("the environment returned NaN or an infinite value")
+        if not (fine and abs(reward) <= LARGEST_FLOAT32):
+            raise ValueError(f"the environment returned {NOT_FINITE}")
 
     def advance(self) -> None:
         """Begins new episodes where one ended and makes `next_obs` the current observations."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from copal import envs
-from copal.envs.gymnasium_envs import FAILURES_IN_A_ROW, make_one
+from copal.envs.gymnasium_envs import FAILURES_IN_A_ROW, NOT_FINITE, make_one
 from copal.errors import ConfigError, EnvironmentFailedError
-from copal.runtime.policy import Policy
+from copal.runtime.policy import Policy, PolicyFacts
 
 PARALLEL = 16
 """Environments stepped together; the executor works on blocks of 16 rows."""
@@ -66,7 +67,8 @@ def evaluate(
 
     Raises:
         CheckpointError: There is no policy, or one of another algorithm or environment.
-        ConfigError: `episodes` is below 1 or `seed` below 0.
+        ConfigError: `episodes` is below 1 or `seed` below 0; the environment's spaces are not those
+            that the policy was trained on.
         EnvironmentFailedError: An episode fails three times.
     """
     return play(Policy.load(directory, algo=algo, env=env), episodes, seed)
@@ -84,7 +86,8 @@ def play(
         stop: Asked between steps.
 
     Raises:
-        ConfigError: `episodes` is below 1 or `seed` below 0.
+        ConfigError: `episodes` is below 1 or `seed` below 0; the environment's spaces are not those
+            that the policy was trained on.
         EnvironmentFailedError: An episode fails three times.
         Interrupted: `stop` said so.
     """
@@ -97,11 +100,35 @@ def play(
             count = min(PARALLEL, episodes)
             pool = envs.make(policy.facts.env, count, seed=seed, vectorization="envpool")
             closing.callback(pool.close)
+            _check_spaces(policy.facts, pool.observation_space, pool.actions)
             return _play_pool(policy, pool, episodes, stop)
         slots = [_Slot(policy) for _ in range(min(PARALLEL, episodes))]
         for slot in slots:
             closing.callback(slot.close)
         return _play_slots(policy, slots, range(seed, seed + episodes), stop)
+
+
+def _check_spaces(facts: PolicyFacts, observations: Any, actions: envs.Actions) -> None:
+    """Refuses an environment with other spaces than the one that the policy was trained in.
+
+    Raises:
+        ConfigError: The shape of its observations or the kind or shape of its actions is another.
+    """
+    if observations.shape != facts.obs_shape:
+        raise ConfigError(
+            "env",
+            f"observations of shape {facts.obs_shape}, which the policy was trained on",
+            f"shape {observations.shape} from `{facts.env}`",
+            "the environment has changed, or the policy is of another one",
+        )
+    wanted, found = ((a.kind, a.count, a.shape) for a in (facts.actions, actions))
+    if found != wanted:
+        raise ConfigError(
+            "env",
+            f"actions as the policy was trained on: {facts.actions}",
+            f"{actions} from `{facts.env}`",
+            "the environment has changed, or the policy is of another one",
+        )
 
 
 def _play_slots(
@@ -136,6 +163,13 @@ class _Slot:
     def __init__(self, policy: Policy) -> None:
         self._id, self._stack = policy.facts.env, policy.facts.frame_stack
         self._env = make_one(self._id, self._stack)
+        try:
+            actions = envs.Actions.of(self._env.action_space)
+            _check_spaces(policy.facts, self._env.observation_space, actions)
+        except ConfigError:
+            self.close()
+            raise
+        self._width = int(np.prod(policy.facts.obs_shape))
         self.seed = 0
         self._failures = 0
         self.obs: Any = None
@@ -155,12 +189,13 @@ class _Slot:
         """Takes one step; True if the episode ended with it."""
         try:
             obs, reward, terminated, truncated, _ = self._env.step(action)
+            reward = float(reward)
+            self._take(obs, reward)
         except Exception as e:  # noqa: BLE001 - whatever user code raises
             self._replace(e)
             self._reset()
             return False
-        self.obs = np.ravel(obs)
-        self.total += float(reward)
+        self.total += reward
         self.length += 1
         return bool(terminated or truncated) or self.length >= LONGEST_EPISODE
 
@@ -173,11 +208,20 @@ class _Slot:
         while True:
             try:
                 obs, _ = self._env.reset(seed=self.seed)
+                self._take(obs, 0.0)
             except Exception as e:  # noqa: BLE001 - whatever user code raises
                 self._replace(e)
             else:
-                self.obs, self.total, self.length = np.ravel(obs), 0.0, 0
+                self.total, self.length = 0.0, 0
                 return
+
+    def _take(self, obs: Any, reward: float) -> None:
+        flat = np.ravel(obs)
+        if flat.size != self._width:
+            raise ValueError(f"the environment returned {flat.size} numbers, not {self._width}")
+        if not (np.isfinite(flat).all() and math.isfinite(reward)):
+            raise ValueError(f"the environment returned {NOT_FINITE}")
+        self.obs = flat
 
     def _replace(self, cause: Exception) -> None:
         self._failures += 1
