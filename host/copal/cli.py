@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -161,7 +162,7 @@ def _update(config: ShowConfig) -> Any:
         environments = envs.make(config.env, 1, seed=0)
         observations, actions = environments.observation_space, environments.action_space
         environments.close()
-        return algorithm.build(observations, actions, settings).update
+        return algorithms.build(algorithm, observations, actions, settings).update
     for name in ("obs", "actions"):
         if getattr(config, name) < 1:
             raise ConfigError(name, "at least 1", str(getattr(config, name)))
@@ -211,6 +212,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         verb = _choose("copal", args, VERBS)
         return 0 if verb is None else VERBS[verb][0](args[1:])
     except CopalError as error:
+        if os.environ.get("COPAL_TRACEBACK"):
+            traceback.print_exc()
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:

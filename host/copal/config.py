@@ -195,12 +195,18 @@ def resolve(config: TrainConfig, defaults: Mapping[str, Any]) -> TrainConfig:
             or remains None.
 
     Raises:
-        ConfigError: `defaults` holds a name that is not a setting, or values that do not go
-            together with the others.
+        ConfigError: `defaults` holds a name that is not a setting of algorithms, or values that do
+            not go together with the others.
     """
-    unknown = sorted(set(defaults) - {f.name for f in fields(config)})
+    unknown = sorted(set(defaults) - OPTIONAL | _RUN & set(defaults))
     if unknown:
-        raise ConfigError("defaults", "names of TrainConfig", f"`{unknown[0]}`")
+        raise ConfigError(
+            "defaults",
+            "settings that are None in TrainConfig until the algorithm is known: "
+            + ", ".join(sorted(OPTIONAL - _RUN)),
+            f"`{unknown[0]}`",
+            "the others have the same defaults for every algorithm",
+        )
     own = {**FALLBACKS, **defaults}
     return replace(config, **{n: v for n, v in own.items() if getattr(config, n) is None})
 
@@ -237,6 +243,8 @@ RESUMABLE = frozenset(
 
 #: Settings that may be None.
 OPTIONAL = frozenset(f.name for f in fields(TrainConfig) if f.default is None)
+
+_RUN = frozenset({"out", "resume", "stop_at_return"})
 
 #: Switches that are None until the algorithm is known.
 OPTIONAL_SWITCHES = ("huber", "autotune", "prioritized")
@@ -394,9 +402,12 @@ def _number(c: TrainConfig, name: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ConfigError(name, "a number", repr(value))
-    if abs(value) > LARGEST_FLOAT32:  # which float32, the learners' type, turns into infinity
-        return math.copysign(math.inf, value)
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a huge integer
+        return math.inf
+    # What float32, the type of the learners, turns into infinity is refused as such.
+    return math.copysign(math.inf, number) if abs(number) > LARGEST_FLOAT32 else number
 
 
 def _positive(c: TrainConfig, name: str) -> None:

@@ -6,9 +6,13 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from cpu_cases import Builder, learner
 
 from copal import algorithms
+from copal.algorithms import CommonConfig
+from copal.algorithms.assemble import Acting, Step, assemble, transitions
+from copal.algorithms.networks import mlp
 from copal.backends import registry
 from copal.backends.base import LearnerState
 from copal.errors import LearnerFailedError
@@ -166,13 +170,44 @@ def test_torch_backend_names_the_input_too(name):
     else:
         built = build(name)
     state = LearnerState.initial(built.update, built.parameters)
-    torch = registry.learner(registry.require("torch"), built, state, batch_size=ROWS, learners=1)
+    backend = registry.require("torch")
+    runs = registry.learner(backend, built, state, batch_size=ROWS, learners=1)
     columns = batch(built, np.random.default_rng(0))
     columns["action"] = columns["action"] if name != "dqn" else np.zeros(ROWS, np.int64)
     columns["reward"][[3, 5]] = np.nan
-    error = message(torch.step, columns)
+    error = message(runs.step, columns)
     assert "the input `reward` in rows 3, 5" in error.got
     assert error.rows == (3, 5)
+
+
+@pytest.mark.parametrize("output", ["loss", "td_error", "extra"])
+def test_torch_backend_looks_at_every_result_of_a_loss(output):
+    """A NaN whose gradient is zero stops it too, as it stops the other backends."""
+
+    def loss(nets, b):
+        error = nets.q(b.obs)[:, 0] - b.reward
+        nan = torch.log(b.reward.abs() * 0 - 1)
+        results = {"loss": error**2, "td_error": error, "extra": error}
+        results[output] = results[output].detach() + nan if output != "loss" else error**2 + nan
+        return results["loss"], results["td_error"], {"extra": results["extra"]}
+
+    built = assemble(
+        "case",
+        CommonConfig(),
+        networks={"q": mlp((5, 3), 0)},
+        steps=[Step("q", loss)],
+        acting=Acting(lambda nets, b: nets.q(b.obs).argmax(1), ("q",), ("action",)),
+        columns=transitions(5, ((), "int64")),
+    )
+    state = LearnerState.initial(built.update, built.parameters)
+    columns = batch(built, np.random.default_rng(0))
+    columns["action"] = np.zeros(ROWS, np.int64)
+    for name in ("cpu", "torch", "reference"):
+        backend = registry.require(name)
+        runs = registry.learner(backend, built, state, batch_size=ROWS, learners=1)
+        error = message(runs.step, columns)
+        assert "log" in error.got, name
+        np.testing.assert_array_equal(runs.parameters("q"), built.parameters["q"])
 
 
 def filled(built, bad):

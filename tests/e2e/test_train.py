@@ -447,6 +447,27 @@ def test_resuming_with_other_settings_is_refused(tmp_path: Path, changes: dict[s
     assert [p.name for p in out.iterdir()] == ["config.json"]
 
 
+@pytest.mark.parametrize("content", ["[]", "[" * 100_000, "5", "{"])
+def test_settings_that_are_none_are_refused(tmp_path: Path, content: str) -> None:
+    """A config.json that holds something else is a damaged run."""
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(CheckpointError, match="`resume`"):
+        copal.train(copal.TrainConfig(resume=tmp_path))
+
+
+def test_settings_that_contradict_the_checkpoint_are_refused(tmp_path: Path) -> None:
+    """Changed by hand in config.json: what the replay was made with would hold all the same."""
+    out = copal.train(small(tmp_path, steps=300)).out
+    stored = json.loads((out / "config.json").read_text())
+    changed = {"gamma": 0.5, "n_step": 4, "alpha": 0.1, "buffer_size": 9_999, "fanout": 4}
+    for name, value in changed.items():
+        (out / "config.json").write_text(json.dumps({**stored, name: value}))
+        with pytest.raises(CheckpointError, match=f"`{name}`.*`{stored[name]}`.*`{value}`"):
+            copal.train(copal.TrainConfig(resume=out, steps=600))
+    (out / "config.json").write_text(json.dumps(stored))
+    assert copal.train(copal.TrainConfig(resume=out, steps=600)).env_steps >= 600
+
+
 def test_resuming_nothing_is_refused(tmp_path: Path) -> None:
     """Neither a folder that is missing nor one without a checkpoint starts a new run."""
     with pytest.raises(CheckpointError, match="resume"):

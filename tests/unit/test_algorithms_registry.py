@@ -90,6 +90,35 @@ def test_dotted_path_in_the_current_folder(folder: Path) -> None:
             "broken_six:algorithm",
             ["dataclass"],
         ),
+        (
+            "from copal.algorithms import CommonConfig as C\n"
+            "class algorithm: name, config, defaults, build = 'x', C(), {}, print",
+            "broken_seven:algorithm",
+            ["`config` is a dataclass"],
+        ),
+        (
+            "from copal.algorithms import CommonConfig as C\n"
+            "class algorithm: name, config, defaults, build = 'x', C, None, print",
+            "broken_eight:algorithm",
+            ["`defaults` is a mapping", "None"],
+        ),
+        (
+            "from copal.algorithms import CommonConfig as C\n"
+            "class algorithm: name, config, defaults, build = None, C, {}, print",
+            "broken_nine:algorithm",
+            ["`name`"],
+        ),
+        (
+            "from copal.algorithms import CommonConfig as C\n"
+            "class algorithm: name, config, defaults, build = 'x', C, {}, 3",
+            "broken_ten:algorithm",
+            ["`build`"],
+        ),
+        (
+            "class algorithm:\n    def __init__(self, needed): pass",
+            "broken_eleven:algorithm",
+            ["TypeError", "needed"],
+        ),
         ("", "broken_five:", ["AttributeError"]),
         ("", ":algorithm", ["ValueError"]),
     ],

@@ -255,6 +255,18 @@ def test_a_setting_of_another_exploration_is_refused(kind: str, name: str, value
     settings.check_exploration(TrainConfig(), kind)
 
 
+@pytest.mark.parametrize("name", ["gamma", "steps", "env", "out", "stop_at_return", "no_such"])
+def test_default_that_an_algorithm_cannot_have_is_refused(name: str) -> None:
+    """It would be ignored: only what is None in TrainConfig is the algorithm's to choose."""
+    with pytest.raises(ConfigError, match=rf"`defaults`.*learning_rate.*`{name}`"):
+        resolve(TrainConfig(), {"batch_size": 8, name: 0.9})
+
+
+def test_asynchronous_learners_need_no_row_each() -> None:
+    """Each of them draws whole batches."""
+    assert TrainConfig(learner_mode="async", learners=3, batch_size=2).learners == 3
+
+
 def test_numbers_of_numpy_become_plain_ones() -> None:
     """What NumPy computed is taken like Python's own numbers, and config.json can hold it."""
     config = TrainConfig(

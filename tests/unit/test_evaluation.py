@@ -17,7 +17,13 @@ import copal
 import counting_env
 from copal import algorithms
 from copal.envs import Actions
-from copal.errors import CheckpointError, ConfigError, EnvironmentFailedError, SchemaError
+from copal.errors import (
+    CheckpointError,
+    ConfigError,
+    EnvironmentFailedError,
+    ProgramError,
+    SchemaError,
+)
 from copal.program import reference
 from copal.runtime import evaluation
 from copal.runtime.evaluation import PARALLEL, Interrupted, play
@@ -105,6 +111,38 @@ def test_damaged_policy_is_refused(tmp_path: Path, damage: str) -> None:
         facts.write_text(json.dumps({**json.loads(facts.read_text()), "format": 99}))
     else:
         facts.write_text(json.dumps({"format": 1}))
+    with pytest.raises(CheckpointError):
+        copal.load_policy(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("actions", {"kind": "box", "shape": [1], "low": [], "high": [], "dtype": "float32"}),
+        ("actions", {"kind": "others"}),
+        ("actions", {"kind": "discrete", "count": 0}),
+        ("actions", {"kind": "discrete", "count": 2, "dtype": "floaty"}),
+        ("actions", 5),
+        ("frame_stack", "x"),
+        ("obs_shape", 4),
+        ("program", 5),
+        ("format", "2"),
+    ],
+)
+def test_altered_policy_is_refused(tmp_path: Path, name: str, value: Any) -> None:
+    """Also where the file is still JSON."""
+    random_policy("CartPole-v1", 1).save(tmp_path)
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    with pytest.raises((CheckpointError, ProgramError)):
+        copal.load_policy(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[]", "5", "null", "[" * 100_000, ""])
+def test_other_json_is_no_policy(tmp_path: Path, text: str) -> None:
+    """However it is nested."""
+    random_policy("CartPole-v1", 1).save(tmp_path)
+    (tmp_path / "policy.json").write_text(text)
     with pytest.raises(CheckpointError):
         copal.load_policy(tmp_path)
 

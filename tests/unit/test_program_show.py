@@ -133,6 +133,16 @@ def test_spaces_of_an_environment_and_a_file(
     assert json.loads(capsys.readouterr().out)["programs"] == shown["programs"]
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", "", "[]", "null"])
+def test_file_of_something_else_is_a_typed_error(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However it is nested."""
+    (tmp_path / "file.json").write_text(text)
+    assert cli.main(["program", "show", "--file", str(tmp_path / "file.json")]) == 1
+    assert capsys.readouterr().err.startswith("error: `file`")
+
+
 @pytest.mark.parametrize(
     "flags",
     [["--algo", "sca"], ["--file", "nowhere.json"], ["--batch-size", "0"], ["--obs", "0"]],

@@ -2,6 +2,7 @@
 """Algorithms by name. `get("sac").build(observation_space, action_space)` captures one."""
 
 from copal.algorithms.base import Algorithm, Built, Columns, CommonConfig, Source
+from copal.algorithms.building import build
 from copal.algorithms.registry import build_on_first, get, names, register
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "Columns",
     "CommonConfig",
     "Source",
+    "build",
     "build_on_first",
     "get",
     "names",

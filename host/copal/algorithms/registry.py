@@ -14,6 +14,7 @@ from typing import Any
 
 from copal.algorithms import defaults
 from copal.algorithms.base import Algorithm, Built
+from copal.algorithms.building import build
 from copal.errors import ConfigError, UnknownNameError
 
 _PARTS = ("name", "config", "defaults", "build")
@@ -130,11 +131,11 @@ def build_on_first(
     *others, last = spaces
     for observations, actions in others:
         try:
-            return algorithm.build(observations, actions, config, seed)
+            return build(algorithm, observations, actions, config, seed)
         except ConfigError as error:
             if error.field != "action_space":
                 raise
-    return algorithm.build(*last, config, seed)
+    return build(algorithm, *last, config, seed)
 
 
 def _imported(path: str) -> Algorithm:
@@ -144,6 +145,8 @@ def _imported(path: str) -> Algorithm:
             found: Any = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
+        if isinstance(found, type):
+            found = found()
     except Exception as error:
         raise ConfigError(
             "algo",
@@ -151,7 +154,7 @@ def _imported(path: str) -> Algorithm:
             f"`{path}`: {type(error).__name__}: {error}",
             "run where the module lies, or install its package",
         ) from error
-    return _checked(path, found() if isinstance(found, type) else found)
+    return _checked(path, found)
 
 
 def _checked(path: str, found: Any) -> Algorithm:
@@ -163,10 +166,16 @@ def _checked(path: str, found: Any) -> Algorithm:
             f"`{path}`, a {type(found).__name__} without `{missing[0]}`",
             "docs/new_algorithm.md shows a whole one",
         )
-    if not is_dataclass(found.config):
-        raise ConfigError(
-            "algo", "an algorithm whose `config` is a dataclass", f"`{path}`, {found.config!r}"
-        )
+    for part, expected, fits in (
+        ("name", "a text that is not empty", lambda v: isinstance(v, str) and v),
+        ("config", "a dataclass", lambda v: isinstance(v, type) and is_dataclass(v)),
+        ("defaults", "a mapping", lambda v: isinstance(v, Mapping)),
+        ("build", "a method", callable),
+    ):
+        value = getattr(found, part)
+        if not fits(value):
+            expected = f"an algorithm whose `{part}` is {expected}"
+            raise ConfigError("algo", expected, f"`{path}`, {value!r}")
     algorithm: Algorithm = found
     return algorithm
 

@@ -142,8 +142,9 @@ class TorchLearner:
 
         network = str(phase.program.gradient)
         parameters = list(self._modules[network].parameters())
-        row_loss, td_error = loss(Networks(self._modules), Batch(columns))[:2]
+        row_loss, td_error, *more = loss(Networks(self._modules), Batch(columns))
         td_error = td_error.detach()
+        results = [row_loss, td_error, *(v for extras in more for v in extras.values())]
         settings, optimiser = phase.optimiser, self._optimisers[network]
         for group in optimiser.param_groups:
             group.update(
@@ -155,7 +156,8 @@ class TorchLearner:
         row_loss.mean().backward(inputs=parameters)
         limit = phase.max_grad_norm if phase.max_grad_norm is not None else float("inf")
         norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
-        if not bool(torch.isfinite(norm + td_error.sum())):
+        total = norm + sum(v.detach().sum() for v in results)
+        if not bool(torch.isfinite(total)):
             raise failure(self._update, phase, self._updates, self._find_bad(phase, columns))
         optimiser.step()
         return td_error

@@ -64,12 +64,19 @@ class Actions:
         """Inverse of `to_dict`.
 
         Raises:
-            TypeError: A name is not known.
+            TypeError: A name is not known, or a value is of another type.
+            ValueError: The values do not go together.
         """
         values: dict[str, Any] = dict(data)
         for name in ("shape", "low", "high"):
             values[name] = tuple(values.get(name, ()))
-        return cls(**values)
+        found = cls(**values)
+        widths = {found.width, len(found.low), len(found.high)}
+        if (found.kind == "box" and len(widths) > 1) or np.dtype(found.dtype).kind not in "iuf":
+            raise ValueError(f"no actions of a box: {found}")
+        if found.kind not in ("box", "discrete") or (found.kind == "discrete" and found.count < 1):
+            raise ValueError(f"no actions of a kind that can be taken: {found}")
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

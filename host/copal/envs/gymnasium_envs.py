@@ -11,8 +11,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from copal.envs import mujoco_warnings
 from copal.config import LARGEST_FLOAT32
+from copal.envs import mujoco_warnings
 from copal.envs.base import Environments, Episode, Replacement
 from copal.errors import ConfigError, EnvironmentFailedError, UnknownNameError
 

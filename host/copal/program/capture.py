@@ -78,7 +78,9 @@ def capture(
     ) -> list[torch.Tensor]:
         def total(trained: dict[str, torch.Tensor]) -> tuple[torch.Tensor, Any]:
             nets = Networks(networks, {**parameters, gradient: trained})
-            row_loss, td_error, extras = _unpack(located(loss, nets, Batch(columns)))
+            row_loss, td_error, extras = _unpack(
+                located(f"loss of {name}", loss, nets, Batch(columns))
+            )
             row_loss = row_loss if row_loss.ndim else row_loss * rows
             names[:] = ["loss", "td_error", *extras]
             return row_loss.sum(), [row_loss, td_error, *extras.values()]
@@ -129,7 +131,7 @@ def capture_policy(
     def traced(
         parameters: dict[str, dict[str, torch.Tensor]], columns: dict[str, torch.Tensor], _: int
     ) -> list[torch.Tensor]:
-        results = located(forward, Networks(networks, parameters), Batch(columns))
+        results = located(name, forward, Networks(networks, parameters), Batch(columns))
         results = [results] if isinstance(results, torch.Tensor) else list(results)
         if len(results) != len(outputs):
             raise CaptureError("outputs", f"{len(outputs)} results", str(len(results)))
@@ -280,7 +282,9 @@ def _unpack(result: Any) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Te
     if not isinstance(result, tuple) or len(result) not in (2, 3):
         raise CaptureError("loss", expected, type(result).__name__)
     row_loss, td_error = result[:2]
-    extras = dict(result[2]) if len(result) == 3 else {}
+    extras = result[2] if len(result) == 3 else {}
+    if not isinstance(extras, Mapping):
+        raise CaptureError("loss", expected, f"a third value that is a {type(extras).__name__}")
     for name, value in {"row_losses": row_loss, "td_errors": td_error, **extras}.items():
         if not isinstance(value, torch.Tensor):
             raise CaptureError(name, "a tensor [B]", type(value).__name__)
@@ -288,7 +292,7 @@ def _unpack(result: Any) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Te
             raise CaptureError(name, "a tensor [B]", f"{value.ndim} axes", _PER_ROW)
     if {"loss", "td_error"} & set(extras):
         raise CaptureError("extras", "other names than loss and td_error", str(list(extras)))
-    return row_loss, td_error, extras
+    return row_loss, td_error, dict(extras)
 
 
 def _row_output(builder: ProgramBuilder, name: str, value: Value) -> str:
@@ -313,6 +317,13 @@ def _emit_gradients(
     builder: ProgramBuilder, module: nn.Module, network: str, values: Sequence[Value]
 ) -> None:
     offsets = parameter_offsets(module)
+    if all(isinstance(v, Const) and not bool(v.tensor.any()) for v in values):
+        raise CaptureError(
+            "row_losses",
+            f"losses that depend on the network `{network}`",
+            "a gradient of zero",
+            "a phase trains the network that it names; do not detach its loss",
+        )
     for (path, parameter), value in zip(module.named_parameters(), values, strict=True):
         if isinstance(value, Const) and not bool(value.tensor.any()):
             continue

@@ -159,7 +159,7 @@ class Call:
             str(self.target),
             "an operation on each row that a Program has (`copal.program.OPS`)",
             f"one that {why}, from {source_of(self.node)}",
-            hint or "the `torch` backend runs any loss as it is",
+            hint or "with `opaque=True` in `assemble` it trains with `--backend torch`",
         )
 
     def rows(self, value: Value) -> Rows:

@@ -248,7 +248,7 @@ def parse(field: str, text: str) -> Any:
     """
     try:
         return json.loads(text)
-    except (ValueError, TypeError) as e:
+    except (ValueError, TypeError, RecursionError) as e:
         raise ProgramError(field, "JSON", str(e)) from e
 
 

@@ -47,8 +47,10 @@ def trace(
         raise refusal from error
 
 
-def _refusal(error: RuntimeError) -> CaptureError | None:
+def _refusal(error: Exception) -> CaptureError | None:
     """What the tracer's own error means to the user, None if it is not about tracing."""
+    if not isinstance(error, RuntimeError):
+        return None
     if "_local_scalar_dense" in str(error):
         return CaptureError(
             "aten._local_scalar_dense",
@@ -83,11 +85,24 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     return {k: v for k, v in table.items() if "batch_norm" not in str(k)} | norms
 
 
-def located(function: Callable[[Any, Any], Any], *arguments: Any) -> Any:
-    """Calls `function` so that each operation traced meanwhile knows the line that called it."""
+def located(name: str, function: Callable[[Any, Any], Any], *arguments: Any) -> Any:
+    """Calls `function` so that each operation traced meanwhile knows the line that called it.
+
+    Raises:
+        CaptureError: The function, called `name`, raises something else.
+    """
     try:
         with _Lines(), _unchecked_distributions():
             return function(*arguments)
+    except Exception as error:
+        if isinstance(error, CaptureError) or _refusal(error) is not None:
+            raise
+        raise CaptureError(
+            name,
+            "a function of `nets` and `batch` that runs",
+            f"{type(error).__name__}: {error}, from {_user_line(error)}",
+            "COPAL_TRACEBACK=1 shows how it came there",
+        ) from error
     finally:
         forget_line()
 

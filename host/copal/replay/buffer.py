@@ -97,6 +97,11 @@ class PrioritizedReplay(NativeReplay):
         super().__init__(**settings, clip_bad=on_bad == "clip")
         self._settings = {**settings, "on_bad": on_bad}
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What it was constructed with."""
+        return dict(self._settings)
+
     def __repr__(self) -> str:
         name = type(self).__name__
         if not hasattr(self, "_settings"):

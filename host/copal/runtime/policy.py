@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from copal import algorithms
 from copal.algorithms import Source
 from copal.envs.actions import Actions, Scale
-from copal.errors import CheckpointError, ConfigError, NoSuchRunError, SchemaError
+from copal.errors import CheckpointError, ConfigError, CopalError, NoSuchRunError, SchemaError
 from copal.native import native
 from copal.program import Program
 from copal.runtime import files
@@ -54,6 +54,8 @@ class PolicyFacts:
     """Of one observation: images are uint8."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The algorithm's settings, if only PyTorch can run the policy: to build its networks again."""
+    factory: str = ""
+    """What `algorithms.get` takes for that; empty: `algo`."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PolicyFacts:
@@ -78,6 +80,7 @@ class PolicyFacts:
             stack,
             data.get("obs_dtype", "float32"),
             data.get("settings", {}),
+            data.get("factory", ""),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -237,12 +240,13 @@ class Policy:
             folder = folder / "policy"
         try:
             facts: Mapping[str, Any] = json.loads((folder / _FACTS).read_text())
-        except (OSError, ValueError) as e:
+        except (OSError, ValueError, RecursionError) as e:
             kind = NoSuchRunError if isinstance(e, FileNotFoundError) else CheckpointError
             raise kind("dir", f"a policy in `{folder}`", str(e), "give the folder of a run") from e
-        if facts.get("format") not in READABLE:
+        if not isinstance(facts, dict) or facts.get("format") not in READABLE:
             expected = " or ".join(map(str, READABLE))
-            raise CheckpointError("format", expected, str(facts.get("format")))
+            got = repr(facts.get("format")) if isinstance(facts, dict) else type(facts).__name__
+            raise CheckpointError("format", expected, got)
         algo = None if algo is None else algorithms.get(algo).name
         for name, wanted in (("algo", algo), ("env", env)):
             if wanted is not None and facts.get(name) != wanted:
@@ -257,7 +261,9 @@ class Policy:
             vectors = files.read_arrays(folder / _WEIGHTS)
             weights = np.concatenate([vectors[n.name] for n in program.networks])
             return cls(program, weights, PolicyFacts.from_dict(facts))
-        except (KeyError, IndexError, TypeError) as e:
+        except (KeyError, IndexError, TypeError, ValueError) as e:
+            if isinstance(e, CopalError):
+                raise
             raise CheckpointError(str(folder), "a whole policy", repr(e)) from e
 
 
@@ -271,7 +277,7 @@ def split(program: Program, weights: NDArray[np.float32]) -> dict[str, NDArray[n
 def _source(facts: PolicyFacts) -> Source:
     """The networks and the forward pass of a policy that only PyTorch can run."""
     return _built_source(
-        facts.algo,
+        facts.factory or facts.algo,
         facts.obs_shape,
         facts.obs_dtype,
         json.dumps(facts.actions.to_dict()),
@@ -289,7 +295,8 @@ def _built_source(
     observations = spaces.Box(low, high, shape, np.dtype(dtype).type)
     given = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(settings).items()}
     space = _action_space(Actions.from_dict(json.loads(actions)))
-    return algorithm.build(observations, space, algorithm.config(**given)).source
+    chosen = algorithm.config(**given)
+    return algorithms.build(algorithm, observations, space, chosen).source
 
 
 def _action_space(actions: Actions) -> Any:

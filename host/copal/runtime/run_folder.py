@@ -130,7 +130,7 @@ def _resumed(config: TrainConfig, folder: Path, given: Collection[str]) -> Train
         )
     try:
         saved = TrainConfig.from_dict(_today(json.loads((folder / CONFIG).read_text())))
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         if isinstance(e, ConfigError):
             raise
         kind = NoSuchRunError if isinstance(e, FileNotFoundError) else CheckpointError
@@ -156,8 +156,14 @@ def _resumed(config: TrainConfig, folder: Path, given: Collection[str]) -> Train
     return settings.settled(TrainConfig(**{**chosen, "out": folder, "resume": folder}))
 
 
-def _today(data: dict[str, Any]) -> dict[str, Any]:
-    """The content of a config.json in the names and values of this version."""
+def _today(data: Any) -> dict[str, Any]:
+    """The content of a config.json in the names and values of this version.
+
+    Raises:
+        ValueError: It is no object.
+    """
+    if not isinstance(data, dict):
+        raise ValueError(f"{CONFIG} holds a {type(data).__name__}")
     if "learner_mode" not in data and data.get("max_grad_norm", 0.0) is None:
         # Version 0.1 wrote None where no clipping was meant.
         return {**data, "max_grad_norm": 0.0}

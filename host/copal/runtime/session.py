@@ -117,7 +117,9 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
         pools = list(_environments(config, undo))
         one = pools[0]
         settings = algorithm_settings(config, algorithm)
-        built = algorithm.build(one.observation_space, one.action_space, settings, config.seed)
+        built = algorithms.build(
+            algorithm, one.observation_space, one.action_space, settings, config.seed
+        )
         check_exploration(config, built.exploration)
         if SCALE in built.parameters and found is None:
             built.parameters[SCALE] = normalization.measure(config)
@@ -162,6 +164,7 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
         frame_stack=config.frame_stack,
         obs_dtype=str(one.obs.dtype),
         settings=dataclasses.asdict(settings) if built.update.policy.opaque() else {},
+        factory=config.algo if built.update.policy.opaque() else "",
     )
     return Session(
         config, built, facts, replay, learner, loop, store, shared, actors, epsilon, beta
@@ -233,7 +236,25 @@ def _replay(config: TrainConfig, built: Built) -> Any:
 
 def _load_replay(config: TrainConfig, found: Checkpoint) -> Any:
     kind = PrioritizedReplay if config.prioritized else UniformReplay
-    return kind.load(found.path / "replay.bin")
+    replay = kind.load(found.path / "replay.bin")
+    wanted = {
+        "buffer_size": config.buffer_size,
+        "n_step": config.n_step,
+        "gamma": config.gamma,
+        "share_next_obs": config.share_next_obs,
+        "fanout": config.fanout,
+        **({"alpha": config.alpha} if config.prioritized else {}),
+    }
+    stored = {**replay.settings, "buffer_size": replay.settings["capacity"]}
+    for name, value in wanted.items():
+        if stored[name] != value:
+            raise CheckpointError(
+                name,
+                f"`{stored[name]}`, as the replay of the checkpoint was made with",
+                f"`{value}` in config.json",
+                "put it back, or start a new run",
+            )
+    return replay
 
 
 def _starts(config: TrainConfig) -> int:
