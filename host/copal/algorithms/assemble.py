@@ -12,6 +12,7 @@ from torch import nn
 
 from copal.algorithms.base import SCALE, Built, Columns, CommonConfig, Exploration, Source
 from copal.algorithms.networks import ObservationScale, flatten_module
+from copal.errors import CaptureError
 from copal.program import Adam, Buffer, Phase, Target, Update
 from copal.program.capture import capture, capture_policy
 
@@ -91,6 +92,13 @@ def assemble(
     for step, loss in zip(steps, losses, strict=True):
         title = name if len(steps) == 1 else f"{name}-{step.network}"
         program = capture(loss, networks, inputs, gradient=step.network, name=title, opaque=opaque)
+        if not program.opaque() and all(op.output is not None for op in program.ops):
+            raise CaptureError(
+                f"loss of {title}",
+                f"losses that depend on the network `{step.network}`",
+                "a gradient of zero",
+                "a step trains the network that it names; do not detach its loss",
+            )
         optimiser = Adam(step.learning_rate or config.learning_rate, eps=config.adam_eps)
         phases.append(Phase(program, optimiser, config.max_grad_norm or None, step.every))
     every = target_every or config.target_update_interval

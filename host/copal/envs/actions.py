@@ -74,8 +74,9 @@ class Actions:
         widths = {found.width, len(found.low), len(found.high)}
         if (found.kind == "box" and len(widths) > 1) or np.dtype(found.dtype).kind not in "iuf":
             raise ValueError(f"no actions of a box: {found}")
-        if found.kind not in ("box", "discrete") or (found.kind == "discrete" and found.count < 1):
-            raise ValueError(f"no actions of a kind that can be taken: {found}")
+        empty = found.kind == "discrete" and found.count < 1
+        if empty or found.kind not in ("box", "discrete", "other"):
+            raise ValueError(f"no actions of a known kind: {found}")
         return found
 
     def to_dict(self) -> dict[str, Any]:
