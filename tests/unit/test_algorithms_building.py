@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 
@@ -157,3 +158,30 @@ def test_parts_that_do_not_fit_are_named(
         build(own(**parts), actions)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_layers_of_ones_own_depend_on_the_seed_alone() -> None:
+    """Plain nn.Linear draws from PyTorch's generator, which is left as it was."""
+
+    def plain(self: Any, obs: Any, actions: Any, config: Any = None, seed: int = 0) -> Any:
+        q = torch.nn.Linear(4, self.actions)
+        return assemble(
+            self.name,
+            config,
+            networks={"q": q},
+            steps=[Step("q", self.loss)],
+            acting=Acting(self.policy, self.acting, self.outputs),
+            columns=self.columns(),
+        )
+
+    def vector(seed: int) -> Any:
+        algorithm = own(build=plain)
+        spaces = [(OBSERVATIONS, DISCRETE)]
+        built = algorithms.build_on_first(algorithm, spaces, CommonConfig(), seed)
+        return built.parameters["q"]
+
+    before = torch.random.get_rng_state()
+    first, again, other = vector(3), vector(3), vector(4)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)

@@ -19,7 +19,7 @@ _STORED = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
 def build(
     algorithm: Algorithm, observation_space: Any, action_space: Any, config: Any, seed: int = 0
 ) -> Built:
-    """`algorithm.build`, checked.
+    """`algorithm.build`, checked; PyTorch's generator is seeded meanwhile and then put back.
 
     Args:
         algorithm: One of ours or of the user's own.
@@ -33,8 +33,12 @@ def build(
             not fit the spaces.
         CaptureError: A loss cannot be captured.
     """
+    from copal.algorithms.networks import seeded
+
     try:
-        built: Any = algorithm.build(observation_space, action_space, config, seed)
+        # Layers of the user's own, plain nn.Linear for instance, draw from the global generator.
+        with seeded(seed):
+            built: Any = algorithm.build(observation_space, action_space, config, seed)
     except CopalError:
         raise
     except Exception as error:
