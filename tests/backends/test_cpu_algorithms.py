@@ -139,5 +139,7 @@ def test_metrics_are_named_by_phase():
     names = set(cpu.metrics)
     assert {"loss", "q", "td_error_abs", "grad_norm", "sac-actor/entropy"} <= names
     assert {"sac-actor/grad_norm", "sac-temperature/grad_norm"} <= names
+    alpha = float(np.exp(built.parameters["temperature"][0]))
+    assert cpu.metrics["sac-temperature/temperature"] == pytest.approx(alpha, rel=1e-5)
     assert cpu.metrics["sac-actor/entropy"] == pytest.approx(reference.metrics["entropy"], rel=1e-4)
     assert cpu.metrics["q"] == pytest.approx(reference.metrics["q"], rel=1e-3, abs=1e-5)

@@ -115,7 +115,8 @@ def temperature_loss(target_entropy: float) -> Any:
         with torch.no_grad():
             _, log_prob = squashed_gaussian(nets.actor(batch.obs), matrix(batch.noise))
         row_loss = -nets.temperature() * (log_prob + target_entropy)
-        return row_loss, torch.zeros_like(log_prob), {}
+        zeros = torch.zeros_like(log_prob)
+        return row_loss, zeros, {"temperature": zeros + nets.temperature().exp()}
 
     return loss
 
