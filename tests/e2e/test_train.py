@@ -144,8 +144,13 @@ def test_evaluation_cut_by_a_signal_is_made_up_for(
     monkeypatch.setattr(judge, "play", interrupted)
     cut = copal.train(small(tmp_path, **changes))
     assert (cut.stop_reason, cut.env_steps) == ("SIGINT", 400)
+    assert "policy (of step 400, not evaluated)" in cut.summary()
+    kept = copal.Policy.load(cut.out)
+    np.testing.assert_array_equal(kept.weights, cut.best.weights)
+    assert len(copal.evaluate(cut.out, episodes=2).returns) == 2
     resumed = copal.train(copal.TrainConfig(resume=cut.out, quiet=True))
     assert resumed.returns == whole.returns
+    assert "not evaluated" not in resumed.summary()
     same_files(newest(whole.out).path, newest(cut.out).path)
 
 

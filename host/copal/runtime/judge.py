@@ -91,6 +91,16 @@ class Judge:
         weights = self._best if self._best is not None else self._parts.store.read()[0]
         return Policy(self._parts.built.update.policy, weights, self._parts.facts)
 
+    @property
+    def evaluated(self) -> bool:
+        """Whether the best policy was chosen by an evaluation."""
+        return self._best is not None
+
+    def keep_newest(self) -> None:
+        """Saves the newest policy if there is none from an evaluation, so that a run has one."""
+        if not self.evaluated:
+            self._save()
+
     def write(self, folder: Path) -> dict[str, Any]:
         """Writes the best weights into a checkpoint's folder; returns counters to store."""
         if self._best is not None:

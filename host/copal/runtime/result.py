@@ -40,6 +40,8 @@ class TrainResult:
     """Run folder."""
     stop_reason: str
     """`steps`, `return` (`stop_at_return` was reached and confirmed), or the name of a signal."""
+    evaluated: bool = True
+    """Whether an evaluation chose `best`; False: a signal came before the first one."""
     staleness_mean: float | None = None
     """Updates that other learners applied while one was computed, on average; None: `sync`."""
     staleness_max: int | None = None
@@ -85,4 +87,5 @@ class TrainResult:
             speed += f", at most {self.staleness_max:,} updates"
         if self.env_restarts:
             speed += f"\n{self.env_restarts:,} environments failed and were replaced"
-        return f"{score}\n{speed}\npolicy: {self.out / 'policy'}"
+        chosen = "" if self.evaluated else f" (of step {self.best_at:,}, not evaluated)"
+        return f"{score}\n{speed}\npolicy: {self.out / 'policy'}{chosen}"

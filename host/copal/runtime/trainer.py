@@ -167,6 +167,7 @@ class Trainer:
                 self._judge.look(parts.env_steps, last=True)
         finally:  # an environment that fails here must not cost what was learnt
             self._checkpoint()
+            self._judge.keep_newest()
         score = self._judge.final() if finished else None
         figures = parts.loop.metrics()
         return TrainResult(
@@ -182,6 +183,7 @@ class Trainer:
             env_restarts=parts.env_restarts,
             out=self._config.out or Path(),
             # A signal after the last evaluation cost nothing.
+            evaluated=self._judge.evaluated,
             stop_reason=reason if score else self._control.stop_reason or "steps",
             staleness_mean=figures.get("staleness_mean"),
             staleness_max=figures.get("staleness_max"),
