@@ -273,3 +273,20 @@ def test_weights_of_another_size_are_refused() -> None:
     policy = random_policy("CartPole-v1", 1)
     with pytest.raises(CheckpointError, match="'q'"):
         Policy(policy.program, policy.weights[:-1], policy.facts)
+
+
+def test_policy_itself_is_scored_like_its_folder(tmp_path: Path) -> None:
+    """`copal.evaluate(result.best)`, with the same checks of algorithm and environment."""
+    policy = random_policy("CartPole-v1", 5)
+    policy.save(tmp_path / "policy")
+    scores = [copal.evaluate(p, episodes=3, algo="dqn") for p in (policy, tmp_path, str(tmp_path))]
+    assert scores[0] == scores[1] == scores[2]
+    with pytest.raises(CheckpointError, match="Pendulum"):
+        copal.evaluate(policy, env="Pendulum-v1")
+
+
+@pytest.mark.parametrize("wrong", [random_policy, None, 3])
+def test_what_is_no_policy_is_refused(wrong: Any) -> None:
+    """The method `result.policy` for instance; the hint names `result.best`."""
+    with pytest.raises(ConfigError, match=r"copal\.Policy.*\n.*result\.best"):
+        copal.evaluate(wrong)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 from copal import envs
 from copal.envs.gymnasium_envs import FAILURES_IN_A_ROW, NOT_FINITE, make_one
 from copal.errors import ConfigError, EnvironmentFailedError
-from copal.runtime.policy import Policy, PolicyFacts
+from copal.runtime.policy import Policy, PolicyFacts, check_kind
 
 PARALLEL = 16
 """Environments stepped together; the executor works on blocks of 16 rows."""
@@ -49,17 +50,17 @@ class Interrupted(Exception):  # noqa: N818 - not an error, a request
 
 
 def evaluate(
-    directory: Path | str,
+    directory: Path | str | Policy,
     episodes: int = 20,
     seed: int = 10_000,
     *,
     algo: str | None = None,
     env: str | None = None,
 ) -> Score:
-    """Scores the policy of a run.
+    """Scores a policy.
 
     Args:
-        directory: Run folder, or policy folder.
+        directory: Run folder, policy folder, or the policy itself.
         episodes: Episodes to play greedily.
         seed: Seed of the first episode; the others follow.
         algo: Algorithm that the policy has to be of; None: any.
@@ -68,9 +69,20 @@ def evaluate(
     Raises:
         CheckpointError: There is no policy, or one of another algorithm or environment.
         ConfigError: `episodes` is below 1 or `seed` below 0; the environment's spaces are not those
-            that the policy was trained on.
+            that the policy was trained on; `directory` is something else.
         EnvironmentFailedError: An episode fails three times.
     """
+    if isinstance(directory, Policy):
+        check_kind(directory.facts.to_dict(), algo=algo, env=env)
+        return play(directory, episodes, seed)
+    if not isinstance(directory, str | os.PathLike):
+        raise ConfigError(
+            "directory",
+            "the folder of a run or a copal.Policy",
+            repr(directory),
+            "of what `copal.train` returned, `result.best` is the policy and `result.out` the "
+            "folder",
+        )
     return play(Policy.load(directory, algo=algo, env=env), episodes, seed)
 
 

@@ -247,15 +247,7 @@ class Policy:
             expected = " or ".join(map(str, READABLE))
             got = repr(facts.get("format")) if isinstance(facts, dict) else type(facts).__name__
             raise CheckpointError("format", expected, got)
-        algo = None if algo is None else algorithms.get(algo).name
-        for name, wanted in (("algo", algo), ("env", env)):
-            if wanted is not None and facts.get(name) != wanted:
-                raise CheckpointError(
-                    name,
-                    f"a policy of `{wanted}`",
-                    f"one of `{facts.get(name)}` in `{folder}`",
-                    f"give another folder, or ask for {facts.get(name)}",
-                )
+        check_kind(facts, f" in `{folder}`", algo=algo, env=env)
         try:
             program = Program.from_dict(facts["program"])
             vectors = files.read_arrays(folder / _WEIGHTS)
@@ -265,6 +257,26 @@ class Policy:
             if isinstance(e, CopalError):
                 raise
             raise CheckpointError(str(folder), "a whole policy", repr(e)) from e
+
+
+def check_kind(
+    facts: Mapping[str, Any], where: str = "", *, algo: str | None, env: str | None
+) -> None:
+    """Refuses a policy of another algorithm than `algo`, or for another environment than `env`.
+
+    Raises:
+        UnknownNameError: There is no algorithm `algo`.
+        CheckpointError: It is another one.
+    """
+    algo = None if algo is None else algorithms.get(algo).name
+    for name, wanted in (("algo", algo), ("env", env)):
+        if wanted is not None and facts.get(name) != wanted:
+            raise CheckpointError(
+                name,
+                f"a policy of `{wanted}`",
+                f"one of `{facts.get(name)}`{where}",
+                f"give another one, or ask for {facts.get(name)}",
+            )
 
 
 def split(program: Program, weights: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
