@@ -462,3 +462,26 @@ def test_envpool_takes_continuous_actions(env_id: str) -> None:
         rewards.append(total)
         pool.close()
     assert (rewards[0] != rewards[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("message", "extra"),
+    [
+        ('MuJoCo is not installed, run `pip install "gymnasium[mujoco]"`', "mujoco"),
+        ('Box2D is not installed, run `pip install "gymnasium[box2d]"`', "envs"),
+        ('pygame is not installed, run `pip install "gymnasium[classic-control]"`', "envs"),
+    ],
+)
+def test_missing_package_names_one_command(
+    message: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The extra of copal that has it, instead of Gymnasium's own."""
+
+    def make(*args: Any, **options: Any) -> Any:
+        raise gymnasium.error.DependencyNotInstalled(message)
+
+    monkeypatch.setattr(gymnasium, "make", make)
+    with pytest.raises(ConfigError) as caught:
+        envs.make("CartPole-v1", 1, seed=0)
+    assert caught.value.hint == f"pip install 'copal-rl[{extra}]'"
+    assert str(caught.value).count("pip install") == 1

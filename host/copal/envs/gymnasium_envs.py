@@ -26,6 +26,7 @@ _ALE = (
     "Atari games come with ale-py, which is not installed or not imported (then give "
     "`ale_py:ALE/...`)"
 )
+_EXTRA = "pip install 'copal-rl[{}]'"
 _FLAT = "observations that can be flattened to a vector of fixed size"
 
 
@@ -48,9 +49,7 @@ def make_one(env_id: str, frame_stack: int = 1) -> Any:
             warnings.simplefilter("ignore", DeprecationWarning)
             env = gymnasium.make(env_id, disable_env_checker=True)
     except gymnasium.error.DependencyNotInstalled as e:
-        raise ConfigError(
-            "env", "its packages installed", str(e), "pip install 'copal-rl[envs,mujoco]'"
-        ) from e
+        raise _missing(env_id, e) from e
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as e:
         if env_id.startswith("ALE/"):
             raise UnknownNameError("env", "a known name", f"`{env_id}`", _ALE) from e
@@ -61,6 +60,15 @@ def make_one(env_id: str, frame_stack: int = 1) -> Any:
     if not isinstance(env.observation_space, gymnasium.spaces.Box):
         env = _flattened(env)
     return env if frame_stack == 1 else gymnasium.wrappers.FrameStackObservation(env, frame_stack)
+
+
+def _missing(env_id: str, error: Exception) -> ConfigError:
+    """Names the extra of copal that has the missing package; Gymnasium's own words if none has."""
+    for package, extra in (("MuJoCo", "mujoco"), ("Box2D", "envs"), ("pygame", "envs")):
+        if f"{package} is not installed".lower() in str(error).lower():
+            got = f"`{env_id}`, which needs {package}"
+            return ConfigError("env", "its packages installed", got, _EXTRA.format(extra))
+    return ConfigError("env", "its packages installed", f"`{env_id}`: {error}")
 
 
 def _flattened(env: Any) -> Any:
