@@ -2,7 +2,7 @@
 """The `copal` command: one verb a job, flags derived from the configuration dataclasses.
 
 Exit codes: 0 fine, 1 the job failed, 2 usage, 3 the requested backend is not available, 130 and 143
-after SIGINT and SIGTERM.
+after SIGINT and SIGTERM, 141 when whatever read the output has gone.
 Data goes to stdout, progress and messages to stderr.
 """
 
@@ -70,7 +70,7 @@ class ShowConfig:
     batch_size: int = 256
     """Rows of a batch."""
     file: Path | None = None
-    """Show this Update, Program or policy.json instead."""
+    """Show this Update, Program or policy.json, or the policy of this run folder, instead."""
     json: bool = False
     """Print one JSON object instead of text."""
 
@@ -134,7 +134,7 @@ def program(args: Sequence[str]) -> int:
         raise ConfigError("batch_size", "at least 1", str(config.batch_size))
     if config.file is not None:
         try:
-            text = config.file.read_text()
+            text = show.file_of(config.file).read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError("file", "a readable JSON file", str(error)) from error
         name, parts = str(config.file), show.parts_from_json(text)
@@ -198,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `copal` command; returns its exit code."""
     if argv is None:
         try:
-            return main(sys.argv[1:])
+            return _piped(sys.argv[1:])
         finally:
             # The job is over: an interrupt would only make the libraries' farewell fail loudly.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -219,12 +219,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         return _status(signal.SIGINT.name)
+    except BrokenPipeError:
+        raise
     except Exception as error:
         if os.environ.get("COPAL_TRACEBACK"):
             raise
         print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
         print("hint: COPAL_TRACEBACK=1 shows where; please report it", file=sys.stderr)
         return 1
+
+
+def _piped(args: Sequence[str]) -> int:
+    """`main(args)`; quiet once nobody reads its output any more, `| head` for instance."""
+    try:
+        try:
+            return main(args)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered would fail once more while the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _status(signal.SIGPIPE.name)
 
 
 def _status(stop_reason: str) -> int:

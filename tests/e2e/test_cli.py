@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -125,6 +126,25 @@ def test_an_error_nobody_foresaw_shows_no_traceback(
     monkeypatch.setenv("COPAL_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         cli.main(["devices"])
+
+
+@pytest.mark.parametrize("args", [["train", "--help"], ["devices"]])
+def test_output_that_nobody_reads_ends_quietly(args: list[str]) -> None:
+    """`copal train --help | head`: no message, the status that a shell gives to SIGPIPE."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "copal.cli", *args],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

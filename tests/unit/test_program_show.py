@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from copal import algorithms, cli
 from copal.errors import ProgramError, UnknownNameError
 from copal.program import Adam, Buffer, Dense, Network, Op, Phase, Program, Update
 from copal.program.cost import cost
-from copal.program.show import chosen, parts_from_json, parts_of
+from copal.program.show import chosen, parts_from_json, parts_of, to_dict, to_text
 
 DENSE = {"network": "q", "weight": 0, "bias": 6, "fan_in": 3, "fan_out": 2}
 
@@ -114,6 +115,38 @@ def test_text_names_operations_sources_and_totals(capsys: pytest.CaptureFixture[
     text = capsys.readouterr().out
     for expected in ("dense_grad_weight", "[256, 5]", "normal", "summed", "FLOP an update"):
         assert expected in text
+    assert "sac, phase `actor` alone, with batch size 256: " in text
+
+
+def test_total_says_what_it_is_of(program: Program) -> None:
+    """Of a whole update, of one phase, or of the policy, which is no part of an update."""
+    update = Update("u", (Phase(program, Adam(), every=2),), (), program)
+    parts = parts_of(update)
+    for phase, of, words in (
+        (None, "update", "u with batch size 10: 160 FLOP an update"),
+        ("q", "q", "u, phase `q` alone, with batch size 10: 160 FLOP an update"),
+        ("policy", "policy", "u, policy alone, with batch size 10: 320 FLOP a batch"),
+    ):
+        some = chosen(parts, phase)
+        assert to_dict("u", some, 10)["total"]["of"] == of
+        assert words in to_text("u", some, 10)
+
+
+@pytest.mark.parametrize("inside", [".", "policy"])
+def test_file_may_be_a_run_folder(
+    program: Program, inside: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Or a policy folder: its policy is shown; a folder without one is refused."""
+    flags = ["program", "show", "--file", str(tmp_path)]
+    assert cli.main(flags) == 2
+    assert "policy.json" in capsys.readouterr().err
+    (tmp_path / inside).mkdir(exist_ok=True)
+    saved = {"format": 2, "program": replace(program, gradient=None, ops=program.ops[:3]).to_dict()}
+    (tmp_path / inside / "policy.json").write_text(json.dumps(saved))
+    assert cli.main(flags) == 0
+    text = capsys.readouterr().out
+    assert "policy alone" in text
+    assert "an update" not in text
 
 
 def test_spaces_of_an_environment_and_a_file(

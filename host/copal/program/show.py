@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from copal.errors import ProgramError, UnknownNameError
@@ -83,10 +84,16 @@ def to_dict(name: str, parts: Sequence[Part], batch_size: int) -> dict[str, Any]
     }
 
 
+def is_whole(parts: Sequence[Part]) -> bool:
+    """Whether these are all parts of an Update: phases, and the policy."""
+    return len({p.every > 0 for p in parts}) == 2
+
+
 def _total(parts: Sequence[Part], costs: Sequence[ProgramCost]) -> dict[str, Any]:
     pairs = list(zip(parts, costs, strict=True))
     networks = {n.name: n.size for p in parts for n in p.program.networks}
     return {
+        "of": "update" if is_whole(parts) else parts[0].label,
         "flops_per_update": sum(c.flops / p.every for p, c in pairs if p.every),
         "parameter_bytes": BYTES * sum(networks.values()),
         "buffer_bytes": max(c.buffer_bytes for c in costs),
@@ -100,14 +107,27 @@ def to_text(name: str, parts: Sequence[Part], batch_size: int) -> str:
         _program_text(part, counted, batch_size) for part, counted in zip(parts, costs, strict=True)
     ]
     total = _total(parts, costs)
+    work = f"{_quantity(total['flops_per_update'], 'FLOP')} an update"
+    whole, acts = is_whole(parts), parts[0].every == 0
+    if acts:
+        work = f"{_quantity(costs[0].flops, 'FLOP')} a batch"
+    of = "" if whole else ", policy alone," if acts else f", phase `{parts[0].label}` alone,"
+    left_out = "" if acts else "\n(optimiser steps and target networks left out)"
     blocks.append(
-        f"{name} with batch size {batch_size}: "
-        f"{_quantity(total['flops_per_update'], 'FLOP')} an update, "
+        f"{name}{of} with batch size {batch_size}: {work}, "
         f"parameters {_quantity(total['parameter_bytes'], 'B')}, "
-        f"largest set of buffers {_quantity(total['buffer_bytes'], 'B')}\n"
-        "(optimiser steps and target networks left out)"
+        f"{'largest set of ' if whole else ''}buffers {_quantity(total['buffer_bytes'], 'B')}"
+        f"{left_out}"
     )
     return "\n\n".join(blocks)
+
+
+def file_of(path: Path) -> Path:
+    """The file that `path` means: itself, or the policy.json of a run or policy folder."""
+    if not path.is_dir():
+        return path
+    inside = (path / "policy" / "policy.json", path / "policy.json")
+    return next((p for p in inside if p.exists()), inside[0])
 
 
 def _program_text(part: Part, counted: ProgramCost, batch_size: int) -> str:
