@@ -104,6 +104,9 @@ class TrainConfig:
     autotune: bool | None = None
     """SAC: tune the temperature."""
 
+    algo_settings: tuple[str, ...] = ()
+    """The algorithm's own settings, `name=value` each, for one of your own for instance."""
+
     buffer_size: int | None = None
     """Rows that the replay buffer holds."""
     learning_starts: int | None = None
@@ -154,6 +157,9 @@ class TrainConfig:
         for name in ("out", "resume"):
             if isinstance(getattr(self, name), str):
                 object.__setattr__(self, name, Path(getattr(self, name)))
+        own: Any = self.algo_settings
+        if isinstance(own, Iterable) and not isinstance(own, str):
+            object.__setattr__(self, "algo_settings", tuple(own))
         if isinstance(self.hidden, Iterable):
             object.__setattr__(self, "hidden", tuple(self.hidden))
         _make_plain(self)
@@ -163,6 +169,7 @@ class TrainConfig:
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain JSON values."""
         plain = asdict(self)
+        plain["algo_settings"] = list(self.algo_settings)
         plain["hidden"] = None if self.hidden is None else list(self.hidden)
         for name in ("out", "resume"):
             plain[name] = None if plain[name] is None else str(plain[name])
@@ -284,11 +291,22 @@ def _check_types(c: TrainConfig) -> None:
         value = getattr(c, name)
         if not isinstance(value, bool) and not (value is None and name in OPTIONAL_SWITCHES):
             raise ConfigError(name, "True or False", repr(value))
+    _check_own(c.algo_settings)
     if c.hidden is None:
         return
     widths = c.hidden if isinstance(c.hidden, tuple) else (None,)
     if not all(isinstance(w, int) and not isinstance(w, bool) for w in widths):
         raise ConfigError("hidden", "a tuple of integers", repr(c.hidden), "such as (256, 256)")
+
+
+def _check_own(given: Any) -> None:
+    """Whether each is `name=value`; which names there are depends on the algorithm."""
+    texts = given if isinstance(given, tuple) else (None,)
+    if not all(isinstance(t, str) and "=" in t[1:] for t in texts):
+        raise ConfigError("algo_settings", "`name=value` each", repr(given), "such as omega=5")
+    found = [t.partition("=")[0] for t in texts]
+    if len(set(found)) < len(found):
+        raise ConfigError("algo_settings", "each name once", repr(given))
 
 
 def _check(c: TrainConfig) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -41,10 +42,13 @@ def test_page_trains_from_the_command_line(folder: Path) -> None:
     command = [sys.executable, "-m", "copal.cli", "train", "--algo", f"{MODULE}:algorithm"]
     command += ["--env", "CartPole-v1", "--steps", "600", "--learning-starts", "200"]
     command += ["--hidden", "16", "--final-eval-episodes", "2", "--out", "run", "--quiet"]
+    command += ["--algo-settings", "omega=5"]
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
+    stored = json.loads((folder / "run" / "config.json").read_text())
+    assert "omega=5.0" in stored["algo_settings"]
     policy = copal.Policy.load(folder / "run")
     assert policy.facts.algo == "mellowmax"
     assert policy.act(np.zeros(4, np.float32)) in (0, 1)

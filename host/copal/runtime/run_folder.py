@@ -11,9 +11,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from copal import algorithms
 from copal.config import RESUMABLE, TrainConfig
 from copal.errors import CheckpointError, ConfigError, NoSuchRunError
-from copal.runtime import files, machine, metrics, settings
+from copal.runtime import files, machine, metrics, own_settings, settings
 
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
@@ -140,6 +141,8 @@ def _resumed(config: TrainConfig, folder: Path, given: Collection[str]) -> Train
     chosen: dict[str, Any] = {}
     for field in dataclasses.fields(TrainConfig):
         wanted, stored = getattr(config, field.name), getattr(saved, field.name)
+        if field.name == "algo_settings":
+            wanted, stored = _own_settings(saved, wanted)
         if field.name == "quiet":
             chosen[field.name] = wanted
         elif field.name not in given:
@@ -154,6 +157,15 @@ def _resumed(config: TrainConfig, folder: Path, given: Collection[str]) -> Train
                 "leave it out, or start a new run",
             )
     return settings.settled(TrainConfig(**{**chosen, "out": folder, "resume": folder}))
+
+
+def _own_settings(
+    saved: TrainConfig, wanted: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The run's own settings with `wanted` in their place, and as they were."""
+    algorithm = algorithms.get(saved.algo)
+    stored = own_settings.recorded(algorithm, saved.algo_settings)
+    return own_settings.recorded(algorithm, (*stored, *wanted)), stored
 
 
 def _today(data: Any) -> dict[str, Any]:

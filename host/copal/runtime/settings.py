@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from copal import algorithms
 from copal.algorithms import Algorithm
 from copal.config import TrainConfig, resolve
-from copal.errors import ConfigError
+from copal.errors import ConfigError, CopalError
+from copal.runtime import own_settings
 
 T = TypeVar("T")
 
@@ -63,6 +64,8 @@ def settled(config: TrainConfig) -> TrainConfig:
         ConfigError: Values do not go together.
     """
     algorithm = algorithms.get(config.algo)
+    own = own_settings.recorded(algorithm, config.algo_settings)
+    config = dataclasses.replace(config, algo_settings=own)
     return resolve(config, {**_own_defaults(algorithm), **algorithm.defaults})
 
 
@@ -82,7 +85,18 @@ def algorithm_settings(config: TrainConfig, algorithm: Algorithm) -> Any:
         elif value != _DEFAULTS[name]:
             users = [other for other in algorithms.names() if _uses(other, name)]
             raise _unused(name, value, config.algo, ", ".join(users) or "no algorithm")
-    return algorithm.config(**values)
+    # An algorithm of the user's own may read what otherwise only the run reads, gamma for instance.
+    shared = (_DEFAULTS.keys() & has) - values.keys() - set(ALGORITHM_SETTINGS)
+    values |= {n: getattr(config, n) for n in shared if getattr(config, n) is not None}
+    values |= own_settings.parse(algorithm, config.algo_settings)
+    try:
+        return algorithm.config(**values)
+    except CopalError:
+        raise
+    except Exception as e:
+        got = f"{type(e).__name__}: {e}"
+        expected = f"settings that `{algorithm.config.__name__}` takes"
+        raise ConfigError("algo_settings", expected, got) from e
 
 
 def check_exploration(config: TrainConfig, exploration: str) -> None:
