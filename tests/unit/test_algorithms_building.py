@@ -29,6 +29,7 @@ class Own:
     actions, column, exploration = 3, ((), "int64"), "epsilon"
     outputs: tuple[str, ...] = ("q", "action")
     acting: tuple[str, ...] = ("q",)
+    noises: Any = None
 
     def loss(self, nets: Any, batch: Any) -> Any:
         error = nets.q(batch.obs)[:, 0] - batch.reward
@@ -49,6 +50,7 @@ class Own:
             steps=[Step("q", self.loss)],
             acting=Acting(self.policy, self.acting, self.outputs, exploration=self.exploration),
             columns=self.columns(),
+            noises=self.noises,
         )
 
 
@@ -116,6 +118,10 @@ def test_policy_that_fails_is_located() -> None:
         ({"build": lambda s, o, a, c=None, seed=0: None}, DISCRETE, ["assemble", "NoneType"]),
         ({"build": lambda s, o, a: None}, DISCRETE, ["TypeError", "build"]),
         ({"build": lambda s, o, a, c=None, seed=0: {}["x"]}, DISCRETE, ["KeyError", __file__]),
+        ({"acting": ("p",)}, DISCRETE, ["networks among q", "`p`"]),
+        ({"noises": {"obs": 2}}, DISCRETE, ["noises", "`obs`"]),
+        ({"noises": {"weight": 1}}, DISCRETE, ["noises", "`weight`"]),
+        ({"noises": {"mine": 0}}, DISCRETE, ["`mine`", "at least 1"]),
         ({"exploration": "random"}, DISCRETE, ["epsilon", "`random`"]),
         ({"exploration": "gaussian"}, DISCRETE, ["epsilon", "`gaussian`"]),
         ({}, BOX, ["gaussian or policy", "`epsilon`"]),

@@ -12,7 +12,7 @@ from torch import nn
 
 from copal.algorithms.base import SCALE, Built, Columns, CommonConfig, Exploration, Source
 from copal.algorithms.networks import ObservationScale, flatten_module
-from copal.errors import CaptureError
+from copal.errors import CaptureError, ConfigError
 from copal.program import Adam, Buffer, Phase, Target, Update
 from copal.program.capture import capture, capture_policy
 
@@ -80,9 +80,11 @@ def assemble(
 
     Raises:
         CaptureError: A loss holds what has no counterpart in a Program.
+        ConfigError: The policy reads a network that is not there, or a noise has a column's name.
     """
     networks = dict(networks)
     width = _width(columns["obs"])
+    _check_names(networks, acting, columns, noises or {})
     if config.normalize_observations:
         networks = {SCALE: ObservationScale(width), **networks}
     losses = tuple(_prepared(step.loss, config) for step in steps)
@@ -135,6 +137,20 @@ def transitions(width: int, action: tuple[tuple[int, ...], str], dtype: str = "f
         "terminated": ((), "bool"),
         "truncated": ((), "bool"),
     }
+
+
+def _check_names(
+    networks: Mapping[str, nn.Module], acting: Acting, columns: Columns, noises: Mapping[str, int]
+) -> None:
+    unknown = [name for name in acting.networks if name not in networks]
+    if unknown:
+        raise ConfigError("acting", f"networks among {', '.join(networks)}", f"`{unknown[0]}`")
+    taken = {*columns, "discount", "weight"}
+    for name, width in noises.items():
+        if name in taken:
+            raise ConfigError("noises", f"other names than {', '.join(sorted(taken))}", f"`{name}`")
+        if width < 1:
+            raise ConfigError("noises", f"a width of `{name}` of at least 1", str(width))
 
 
 def _width(column: tuple[tuple[int, ...], str]) -> int:
