@@ -86,8 +86,7 @@ class Learner {
     for (TrainedState& t : trained_) t.saved = false;
     for (size_t k = 0; k < phases_.size(); ++k) {
       if ((updates_ + 1) % phases_[k]->every != 0) continue;
-      run_phase(k, columns, td);
-      const std::string problem = problem_of(*phases_[k]);
+      const std::string problem = run_phase(k, columns, td);
       if (!problem.empty()) {
         const Finding found = find_bad(k, *phases_[k], updates_);
         restore();
@@ -304,14 +303,18 @@ class Learner {
         found.rows);
   }
 
-  void run_phase(size_t k, const ColumnView* columns, float* td) {
+  // Empty if all is well, else what is not finite; then nothing was applied.
+  std::string run_phase(size_t k, const ColumnView* columns, float* td) {
     PhaseState& p = *phases_[k];
     prepare(p, columns);
     float* to = k == 0 ? td : p.td.data();
     team_.for_each(learners_, [&](size_t l) { run_share(p, l, updates_, to); });
-    if (!problem_of(p).empty()) return;
-    apply(k, p, updates_, averaged_);
-    ++applied_[k];
+    std::string problem = problem_of(p);
+    if (problem.empty()) {
+      apply(k, p, updates_, averaged_);
+      ++applied_[k];
+    }
+    return problem;
   }
 
   // Clips the sum of the shares in `p`, steps, and averages a target that follows.
