@@ -7,8 +7,9 @@ same numbers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +21,16 @@ BLOCK = 1024
 _UNIFORM, _NORMAL = 0, 1
 
 
-class Exploration(Protocol):
-    """Chooses the actions of one actor."""
+class Exploration(ABC):
+    """Chooses the actions of one actor.
 
-    draws: int
-    """Calls of `act` so far."""
+    Attributes:
+        draws: Calls of `act` so far.
+    """
 
+    draws = 0
+
+    @abstractmethod
     def act(self, store: Any, obs: NDArray[Any], before: int, out: NDArray[Any]) -> None:
         """Writes one action an environment into `out`.
 
@@ -38,6 +43,7 @@ class Exploration(Protocol):
 
     def restore(self, draws: int) -> None:
         """Goes on after `draws` calls of `act`."""
+        self.draws = draws
 
 
 class Draws:
@@ -69,7 +75,7 @@ class Draws:
         return self._values
 
 
-class EpsilonGreedy:
+class EpsilonGreedy(Exploration):
     """Uniformly random discrete actions now and then.
 
     Args:
@@ -98,7 +104,6 @@ class EpsilonGreedy:
             _UNIFORM,
             lambda g: (g.random(shape, np.float32), g.integers(actions, size=shape)),
         )
-        self.draws = 0
 
     def act(self, store: Any, obs: NDArray[Any], before: int, out: NDArray[Any]) -> None:
         """Writes one action an environment into `out`, int64 [N]; see `Exploration`."""
@@ -110,12 +115,8 @@ class EpsilonGreedy:
             self._policy.act_into(store, obs, out)
         np.copyto(out, actions[at], where=explore)
 
-    def restore(self, draws: int) -> None:
-        """Goes on after `draws` calls of `act`."""
-        self.draws = draws
 
-
-class _Continuous:
+class _Continuous(Exploration):
     """Uniformly random actions up to a certain env step, then those of a subclass.
 
     Args:
@@ -138,7 +139,6 @@ class _Continuous:
         self._normal = Draws(
             seed, actor, _NORMAL, lambda g: g.standard_normal(shape, dtype=np.float32)
         )
-        self.draws = 0
 
     def act(self, store: Any, obs: NDArray[Any], before: int, out: NDArray[Any]) -> None:
         """Writes one action an environment into `out`, float32 [N, width]; see `Exploration`."""
@@ -149,14 +149,10 @@ class _Continuous:
         else:
             self._explore(store, obs, self._normal.block(at)[at % BLOCK], out)
 
-    def restore(self, draws: int) -> None:
-        """Goes on after `draws` calls of `act`."""
-        self.draws = draws
-
+    @abstractmethod
     def _explore(
         self, store: Any, obs: NDArray[Any], noise: NDArray[np.float32], out: NDArray[Any]
-    ) -> None:
-        raise NotImplementedError
+    ) -> None: ...
 
 
 class GaussianNoise(_Continuous):

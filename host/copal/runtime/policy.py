@@ -251,7 +251,7 @@ class Policy:
         try:
             program = Program.from_dict(facts["program"])
             vectors = files.read_arrays(folder / _WEIGHTS)
-            weights = np.concatenate([vectors[n.name] for n in program.networks])
+            weights = join(program, vectors)
             return cls(program, weights, PolicyFacts.from_dict(facts))
         except (KeyError, IndexError, TypeError, ValueError) as e:
             if isinstance(e, CopalError):
@@ -279,8 +279,13 @@ def check_kind(
             )
 
 
+def join(program: Program, vectors: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
+    """The vectors of the Program's networks one behind another, in its order."""
+    return np.concatenate([vectors[network.name] for network in program.networks])
+
+
 def split(program: Program, weights: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
-    """Network name to its part of a vector that holds the Program's networks one behind another."""
+    """Inverse of `join`: network name to its part."""
     ends = np.cumsum([network.size for network in program.networks])[:-1]
     parts = np.split(weights, ends)
     return {n.name: part for n, part in zip(program.networks, parts, strict=True)}

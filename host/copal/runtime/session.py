@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from copal import algorithms, envs
 from copal.algorithms import Built
 from copal.algorithms.base import SCALE
@@ -26,7 +24,7 @@ from copal.runtime import exploration, files, loops, normalization
 from copal.runtime.actors import Actor, Shared
 from copal.runtime.checkpoint import Checkpoint
 from copal.runtime.control import Control, StepBudget
-from copal.runtime.policy import PolicyFacts, make_policy
+from copal.runtime.policy import PolicyFacts, join, make_policy
 from copal.runtime.settings import algorithm_settings, check_exploration, known
 
 SLACK_STEPS = 8
@@ -212,8 +210,7 @@ def _learner_state(found: Checkpoint, initial: LearnerState) -> LearnerState:
 
 def _store(built: Built, state: LearnerState) -> Any:
     """A store that holds the policy's networks, one behind another."""
-    vectors = [state.parameters[network.name] for network in built.update.policy.networks]
-    weights = np.concatenate(vectors)
+    weights = join(built.update.policy, state.parameters)
     store = native.WeightStore(len(weights))
     store.publish(weights, state.updates)
     return store
