@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,13 +18,6 @@ from copal.program.arguments import Batch, Networks
 from copal.program.modules import unflatten_into
 
 NAMES = ("dqn", "double-dqn", "ddpg", "td3", "sac")
-
-
-def fresh_rng() -> np.random.Generator:
-    """A generator with a fresh seed, printed for the report of a failure."""
-    seed = secrets.randbits(32)
-    print(f"seed {seed}")
-    return np.random.default_rng(seed)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from algorithm_cases import NAMES, Case, autograd, batch, fresh_rng, make, parameters
+from algorithm_cases import NAMES, Case, autograd, batch, make, parameters
 
 from copal import backends
 from copal.backends import LearnerState
@@ -46,9 +46,10 @@ def gradient(
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=("huber", "squared-normalized"))
 @pytest.mark.parametrize("name", NAMES)
-def test_gradient_equals_autograd(name: str, settings: dict[str, object]) -> None:
+def test_gradient_equals_autograd(
+    name: str, settings: dict[str, object], rng: np.random.Generator
+) -> None:
     """Gradient and TD errors of each phase, in float64 and in float32."""
-    rng = fresh_rng()
     case = make(name, rng, **settings)
     for trial in range(3):
         vectors, columns = parameters(case, rng), batch(case, rng)
@@ -61,9 +62,8 @@ def test_gradient_equals_autograd(name: str, settings: dict[str, object]) -> Non
                     assert error < limit, (backend, spec.program.name, what, trial, error)
 
 
-def test_gradient_of_a_saturated_actor_equals_autograd() -> None:
+def test_gradient_of_a_saturated_actor_equals_autograd(rng: np.random.Generator) -> None:
     """Actions that round to -1 and 1, deviations beyond their bounds: no NaN, no lost digit."""
-    rng = fresh_rng()
     case = make("sac", rng)
     vectors, columns = parameters(case, rng), batch(case, rng)
     means = rng.choice([-300.0, -30.0, 30.0, 300.0], case.actions)
@@ -76,12 +76,11 @@ def test_gradient_of_a_saturated_actor_equals_autograd() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_ten_updates_agree_on_every_backend(name: str) -> None:
+def test_ten_updates_agree_on_every_backend(name: str, rng: np.random.Generator) -> None:
     """Losses, clipping, Adam, delays and targets together; n-step discounts, moved targets.
 
     A large eps keeps Adam from turning the rounding of tiny gradients into whole steps.
     """
-    rng = fresh_rng()
     case = make(name, rng, adam_eps=1e-2, max_grad_norm=1.0, target_tau=0.1)
     state = LearnerState.initial(case.built.update, parameters(case, rng))
     learners = {
@@ -106,9 +105,8 @@ def test_ten_updates_agree_on_every_backend(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["td3", "sac"])
-def test_learners_make_the_noise_that_a_batch_lacks(name: str) -> None:
+def test_learners_make_the_noise_that_a_batch_lacks(name: str, rng: np.random.Generator) -> None:
     """Three updates without noise columns equal three with those of `copal.program.noise`."""
-    rng = fresh_rng()
     case = make(name, rng)
     update = case.built.update
     for backend, limit in (("reference", 0.0), ("torch", 0.0), ("cpu", 1e-5)):
@@ -129,9 +127,8 @@ def test_learners_make_the_noise_that_a_batch_lacks(name: str) -> None:
             np.testing.assert_allclose(found, expected, rtol=limit, atol=limit)
 
 
-def test_failure_in_any_phase_changes_nothing() -> None:
+def test_failure_in_any_phase_changes_nothing(rng: np.random.Generator) -> None:
     """A bad number met by the first phase of SAC, or by the second one after the first's step."""
-    rng = fresh_rng()
     case = make("sac", rng)
     for backend in ("reference", "torch", "cpu"):
         learner = backends.learner(backends.require(backend), case.built, batch_size=case.rows)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import replace
 
 import gymnasium as gym
@@ -25,14 +24,6 @@ from copal.program.modules import flatten_module
 from copal.program.reference import ReferenceLearner
 
 WIDTH, ACTIONS, HIDDEN, ROWS = 5, 3, (16, 12), 24
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    """A generator with a fresh seed, printed for the report of a failure."""
-    seed = secrets.randbits(32)
-    print(f"seed {seed}")
-    return np.random.default_rng(seed)
 
 
 def build(name: str = "dqn", **settings: object) -> Built:

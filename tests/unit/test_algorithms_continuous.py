@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import secrets
 from dataclasses import replace
 from typing import Any
 
@@ -38,14 +37,6 @@ def build(name: str, **settings: Any) -> Built:
     algorithm = algorithms.get(name)
     config = algorithm.config(**{"hidden": HIDDEN, **settings})
     return algorithm.build(box(WIDTH), box(ACTIONS, bound=3.0), config, seed=5)
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    """A generator with a fresh seed, printed for the report of a failure."""
-    seed = secrets.randbits(32)
-    print(f"seed {seed}")
-    return np.random.default_rng(seed)
 
 
 def batch(rng: np.random.Generator) -> Tensors:

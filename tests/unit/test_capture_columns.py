@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -15,14 +14,6 @@ from capture_oracle import INPUTS, assert_captured, networks, of_q
 from torch.nn import functional as F
 
 from copal.program.capture import capture_policy
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    """A generator with a fresh seed, printed for the report of a failure."""
-    seed = secrets.randbits(32)
-    print(f"seed {seed}")
-    return np.random.default_rng(seed)
 
 
 def grid(q: torch.Tensor, b: Any) -> torch.Tensor:

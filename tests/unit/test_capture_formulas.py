@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -17,14 +16,6 @@ from torch.func import grad
 from torch.nn import functional as F
 
 from copal.program.capture import capture
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    """A generator with a fresh seed, printed for the report of a failure."""
-    seed = secrets.randbits(32)
-    print(f"seed {seed}")
-    return np.random.default_rng(seed)
 
 
 def _normal(q: torch.Tensor, b: Any) -> torch.Tensor:

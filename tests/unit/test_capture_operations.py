@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -20,15 +19,6 @@ from copal.program import OPS
 from copal.program.capture import capture
 from copal.program.modules import flatten_module
 from copal.program.reference import run
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    """A generator with a fresh seed, printed for the report of a failure."""
-    seed = secrets.randbits(32)
-    print(f"seed {seed}")
-    return np.random.default_rng(seed)
-
 
 #: Name to function of the network's output [B, 3] and the batch, with rows [B] as its value.
 CASES: dict[str, Callable[[torch.Tensor, Any], torch.Tensor]] = {

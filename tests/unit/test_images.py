@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,6 @@ from copal.program.capture import capture, capture_policy
 from copal.runtime.policy import make_policy
 
 SPACE = Box(0, 255, (36, 36), np.uint8)
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    """A generator with a fresh seed, printed for the report of a failure."""
-    seed = secrets.randbits(32)
-    print(f"seed {seed}")
-    return np.random.default_rng(seed)
 
 
 def built(**settings: Any) -> algorithms.Built:
