@@ -21,7 +21,7 @@ $(VENV)/installed: pyproject.toml constraints.txt $(NATIVE)
 	touch $@
 
 $(VENV)/developing: $(VENV)/installed
-	$(BIN)/pip install --quiet 'copal-rl[dev,envpool,mujoco]'
+	$(BIN)/pip install --quiet 'copal-rl[dev,envpool,mujoco,sim]'
 	touch $@
 
 train: $(VENV)/installed  ## train DQN on LunarLander-v3 until it is solved

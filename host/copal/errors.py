@@ -97,6 +97,14 @@ class LearnerFailedError(CopalError, RuntimeError):
         return error
 
 
+class FpgaError(CopalError, RuntimeError):
+    """An FPGA device refused a transfer, reported an error, or is not the engine it should be."""
+
+
+class FpgaTimeoutError(FpgaError, TimeoutError):
+    """An FPGA device stopped answering; it has been reset."""
+
+
 class CheckpointError(CopalError, RuntimeError):
     """A checkpoint or saved replay is missing, truncated, or of another version."""
 

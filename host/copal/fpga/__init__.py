@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""The FPGA learner engine: configuration, instructions, model, devices, compiler, driver."""

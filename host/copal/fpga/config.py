@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: MIT
+"""What an engine is built with: array size, lanes, formats, memory depths, pipeline stages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from copal.errors import ConfigError
+
+ABI = 1
+ID = 0x434F504C
+
+#: Pipeline stages asked of XLS, a module. `float` lanes are deep so that adders reach the clock.
+STAGES: Mapping[str, int] = {
+    "seq": 2,
+    "rotate": 1,
+    "row": 3,
+    "post": 6,
+    "vec": 24,
+    "adam": 48,
+    "norm": 3,
+}
+
+
+@dataclass(frozen=True)
+class Depths:
+    """Words of every memory; any number from 1 to 2^20."""
+
+    code: int = 256
+    """Instructions."""
+    vector: int = 1024
+    """Words of V, each one column of P rows."""
+    a: int = 4096
+    """Rows of a bank of A: weights, gradients."""
+    b: int = 4096
+    """Rows of a bank of B: inputs of layers, gradients."""
+    parameters: int = 2048
+    """Words of each of W, T, M, S and G."""
+    bias: int = 64
+    """Words of BIAS and of GB."""
+    mask: int = 4096
+    """Words of MASK."""
+    range: int = 128
+    """Entries of RANGE, at most 255."""
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Parameters of one generated engine.
+
+    Raises:
+        ConfigError: A value is out of range or does not go with another one.
+    """
+
+    array_size: int = 8
+    """P: the array has P x P lanes; a power of two from 4 to 32."""
+    operand_bits: int = 18
+    """W: bits of an operand of the products, 16 or 18."""
+    sum_bits: int = 44
+    """ACC: bits of a lane's sum; 2 W plus the logarithm of the longest sum."""
+    vector_lanes: int = 4
+    """VL: float32 lanes of the vector unit, a power of two up to P."""
+    adam_lanes: int = 4
+    """AL: float32 lanes of the optimiser, a power of two up to P / 2."""
+    functions: bool = True
+    """Whether the vector lanes have exp, log and tanh."""
+    depths: Depths = field(default_factory=Depths)
+    """Words of the memories."""
+
+    def __post_init__(self) -> None:
+        p = self.array_size
+        _power_of_two("array_size", p, 4, 32)
+        _power_of_two("vector_lanes", self.vector_lanes, 1, p)
+        _power_of_two("adam_lanes", self.adam_lanes, 1, p // 2)
+        if self.operand_bits not in (16, 18):
+            raise ConfigError("operand_bits", "16 or 18", str(self.operand_bits))
+        least = 2 * self.operand_bits + 4
+        if not least <= self.sum_bits <= 48:
+            raise ConfigError("sum_bits", f"{least} to 48", str(self.sum_bits))
+        for name, words in asdict(self.depths).items():
+            most = 255 if name == "range" else 1 << 20
+            if not 1 <= words <= most:
+                raise ConfigError(f"depths.{name}", f"1 to {most} words", str(words))
+
+    @property
+    def lanes(self) -> int:
+        """Multipliers of the array, P x P."""
+        return self.array_size**2
+
+    def fence(self, op: str) -> int:
+        """Cycles from the last slot of an instruction until its results can be read.
+
+        Args:
+            op: Name of the instruction, `PRODUCT` for instance.
+        """
+        memory = 2  # a bank's read, and the register behind it
+        array = memory + STAGES["rotate"] + STAGES["row"] + self.array_size + 4
+        stages = {
+            "PRODUCT": array + STAGES["post"] + 4,
+            "VECTOR": memory + STAGES["vec"] + 4,
+            "QUANT": memory + STAGES["vec"] + STAGES["post"] + 6,
+            "UPDATE": memory + STAGES["adam"] + STAGES["post"] + 6,
+            "NORM": memory + STAGES["norm"] + 6,
+            "BROADCAST": memory + 4,
+            "SCALAR": memory + 4,
+        }
+        return stages[op]
+
+    def parameters(self) -> dict[str, int]:
+        """Everything that the generated sources depend on, as plain numbers by name."""
+        p = self.array_size
+        sizes = {
+            "P": p,
+            "LP": p.bit_length() - 1,
+            "W": self.operand_bits,
+            "ACC": self.sum_bits,
+            "VL": self.vector_lanes,
+            "AL": self.adam_lanes,
+            "FUNCTIONS": int(self.functions),
+        }
+        sizes |= {f"DEPTH_{name.upper()}": words for name, words in asdict(self.depths).items()}
+        sizes |= {f"STAGES_{name.upper()}": n for name, n in STAGES.items()}
+        names = ("PRODUCT", "VECTOR", "QUANT", "UPDATE", "NORM", "BROADCAST", "SCALAR")
+        return sizes | {f"FENCE_{op}": self.fence(op) for op in names}
+
+    def digest(self) -> str:
+        """Hexadecimal digest of `parameters`, 16 characters: the name of a build."""
+        plain = json.dumps(self.parameters(), sort_keys=True)
+        return hashlib.sha256(plain.encode()).hexdigest()[:16]
+
+
+def _power_of_two(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most or value & (value - 1):
+        raise ConfigError(name, f"a power of two from {least} to {most}", str(value))
