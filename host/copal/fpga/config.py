@@ -64,7 +64,7 @@ class EngineConfig:
     vector_lanes: int = 4
     """VL: float32 lanes of the vector unit, a power of two up to P."""
     adam_lanes: int = 4
-    """AL: float32 lanes of the optimiser, a power of two up to P / 2."""
+    """AL: float32 lanes of the optimiser, a power of two from 2 to P / 2."""
     functions: bool = True
     """Whether the vector lanes have exp, log and tanh."""
     depths: Depths = field(default_factory=Depths)
@@ -74,7 +74,7 @@ class EngineConfig:
         p = self.array_size
         _power_of_two("array_size", p, 4, 32)
         _power_of_two("vector_lanes", self.vector_lanes, 1, p)
-        _power_of_two("adam_lanes", self.adam_lanes, 1, p // 2)
+        _power_of_two("adam_lanes", self.adam_lanes, 2, p // 2)
         if self.operand_bits not in (16, 18):
             raise ConfigError("operand_bits", "16 or 18", str(self.operand_bits))
         least = 2 * self.operand_bits + 4

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: MIT
+"""Generates the Verilog of one engine: DSLX, compiled by XLS, and the parameters of the shells.
+
+    python generate.py PARAMETERS.json OUT
+
+A DSLX source imports the numbers of this engine from `params`, a file that is written first. A lane
+or a row is generated once; the shells in `rtl` instantiate it as often as the engine has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+DSLX = HERE / "dslx"
+RTL = HERE / "rtl"
+
+
+class GenerateError(RuntimeError):
+    """A source cannot be compiled, or the compiler is not installed."""
+
+
+class MissingToolError(GenerateError):
+    """The XLS compiler is not installed."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """One DSLX file `<name>.x` whose function or proc `<name>` becomes a Verilog module."""
+
+    name: str
+    """Name of the file, of the function or proc in it, and of the Verilog module."""
+    stages: str = ""
+    """Parameter that holds the number of pipeline stages; `STAGES_<NAME>` if empty."""
+    proc: bool = False
+    """A proc with channels of valid and ready, rather than a function."""
+    held: tuple[str, ...] = ()
+    """Inputs that stay the same while anything is in the pipeline: they get no registers."""
+
+    def depth(self, parameters: Mapping[str, int]) -> int:
+        """Pipeline stages. A function's results are `depth` cycles behind its operands."""
+        return parameters[self.stages or f"STAGES_{self.name.upper()}"]
+
+
+#: What an engine consists of.
+MODULES: tuple[Module, ...] = ()
+
+
+def generate(
+    parameters: Mapping[str, int], out: Path, modules: tuple[Module, ...] = MODULES
+) -> list[Path]:
+    """Writes the Verilog of one engine.
+
+    Args:
+        parameters: Numbers by name, as `EngineConfig.parameters` of the Python package gives them.
+        out: Folder to write to; made if it is absent.
+        modules: What to generate; the hand-written shells are listed in any case.
+
+    Returns:
+        All Verilog files of the engine: the header `copal_params.vh`, generated ones, shells.
+
+    Raises:
+        MissingToolError: The XLS compiler is not installed.
+        GenerateError: A DSLX source does not compile; names the module and what XLS said.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    header = out / "copal_params.vh"
+    header.write_text(verilog_parameters(parameters))
+    (out / "params.x").write_text(dslx_parameters(parameters))
+    xls = _xls() if modules else None
+    written = [header]
+    for module in modules:
+        path = out / f"{module.name}.v"
+        path.write_text(compile_module(module, parameters, out, xls))
+        written.append(path)
+    return written + sorted(RTL.glob("*.v"))
+
+
+def verilog_parameters(parameters: Mapping[str, int]) -> str:
+    """The numbers as macros `COPAL_<NAME>`."""
+    lines = [f"`define COPAL_{name} {value}" for name, value in sorted(parameters.items())]
+    return "\n".join(["`ifndef COPAL_P", *lines, "`endif", ""])
+
+
+def dslx_parameters(parameters: Mapping[str, int]) -> str:
+    """The numbers as public DSLX constants of type u32."""
+    return "".join(f"pub const {k} = u32:{v};\n" for k, v in sorted(parameters.items()))
+
+
+def compile_module(
+    module: Module, parameters: Mapping[str, int], folder: Path, xls: ModuleType | None = None
+) -> str:
+    """Compiles one module.
+
+    Args:
+        module: What to compile.
+        parameters: Numbers by name.
+        folder: Where `params.x` lies.
+        xls: The compiler's package; imported if None.
+
+    Returns:
+        Verilog text.
+
+    Raises:
+        MissingToolError: The XLS compiler is not installed.
+        GenerateError: The source does not compile.
+    """
+    xls = xls or _xls()
+    options: dict[str, Any] = {
+        "generator": "pipeline",
+        "module_name": module.name,
+        "with_delay_model": True,
+        "delay_model": "asap7",
+        "pipeline_stages": module.depth(parameters),
+        "flop_inputs": False,
+        "flop_outputs": True,
+        "use_system_verilog": False,
+        "add_invariant_assertions": False,
+    }
+    if module.proc:
+        options |= {
+            "worst_case_throughput": 1,
+            "reset": "rst",
+            "streaming_channel_data_suffix": "",
+            "streaming_channel_valid_suffix": "_valid",
+            "streaming_channel_ready_suffix": "_ready",
+        }
+    try:
+        package = intermediate(module, folder, xls)
+        text: str = package.schedule_and_codegen(**options).get_verilog_text()
+    except Exception as error:  # whatever class XLS has for a failed compilation
+        raise GenerateError(f"{module.name}.x: {error}") from error
+    for name in module.held:
+        text = _without_registers(text, name)
+    return text
+
+
+def intermediate(module: Module, folder: Path, xls: ModuleType | None = None) -> Any:
+    """The optimised XLS package of one module, its top set; tests feed it to the XLS JIT.
+
+    Args:
+        module: What to convert.
+        folder: Where `params.x` lies.
+        xls: The compiler's package; imported if None.
+    """
+    xls = xls or _xls()
+    path = DSLX / f"{module.name}.x"
+    ir = xls.convert_dslx_to_ir(
+        path.read_text(),
+        path.name,
+        module.name,
+        additional_search_paths=[str(folder), str(DSLX)],
+    )
+    name = module.name
+    top = f"__{name}__{name}_0_next" if module.proc else xls.mangle_dslx_name(name, name)
+    package = xls.Package.parse_ir(xls.optimize_ir(ir, top))
+    package.set_top(top)
+    return package
+
+
+def _without_registers(text: str, name: str) -> str:
+    """Replaces the pipeline registers of an input by the input itself."""
+    register = rf"p\d+_{name}\b"
+    text = re.sub(rf"^\s*reg [^;\n]*\b{register};\n", "", text, flags=re.M)
+    text = re.sub(rf"^\s*{register} <= [^;\n]*;\n", "", text, flags=re.M)
+    return re.sub(rf"\b{register}", name, text)
+
+
+def _xls() -> ModuleType:
+    try:
+        import xls
+    except ImportError as error:
+        raise MissingToolError(f"the XLS compiler cannot be imported: {error}") from error
+    found: ModuleType = xls
+    return found
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description="Generate the Verilog of one engine.")
+    parser.add_argument("parameters", type=Path, help="JSON: numbers by name")
+    parser.add_argument("out", type=Path, help="folder to write to")
+    arguments = parser.parse_args()
+    for path in generate(json.loads(arguments.parameters.read_text()), arguments.out):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()
