@@ -32,6 +32,7 @@ STATUS = 4
 """Offset of a channel's status from its control register."""
 RECEIVE = 0x30
 """Offset of the receiving channel's registers."""
+NUMPY_MAJOR = int(np.__version__.split(".")[0])
 _MANAGER = Path("/sys/class/fpga_manager/fpga0")
 _FAULTS = {
     0x01: "halted",
@@ -69,7 +70,7 @@ def _library_reason() -> str | None:
 
     if importlib.util.find_spec("pynq") is None:
         return "pynq is not installed: on the board, `pip install pynq 'numpy<2'`"
-    if int(np.__version__.split(".")[0]) >= 2:
+    if NUMPY_MAJOR >= 2:
         return f"pynq needs numpy<2, this is {np.__version__}: `pip install 'numpy<2'`"
     try:
         import pynq  # noqa: F401
