@@ -40,6 +40,12 @@ def saturate(x: Wide, bits: int) -> Wide:
     return np.clip(x, -top, top - 1)
 
 
+def wrap(x: Wide, bits: int) -> Wide:
+    """The low `bits` bits of `x` as signed numbers, as an adder of that width leaves them."""
+    spare = 64 - bits
+    return x << spare >> spare
+
+
 def note_range(memories: Memories, entry: int, before: Wide, bits: int) -> None:
     """Adds values `before` saturation to `bits` bits to an entry of RANGE."""
     if entry == NO_RANGE or not before.size:
@@ -87,6 +93,7 @@ class Units:
         sums = (a @ b.T).astype(np.int64).reshape(mt, p, nt, p).transpose(0, 2, 1, 3)
         if f["use_bias"]:
             sums = sums + mem.bias[f["bias_base"] : f["bias_base"] + mt][:, None, :, None]
+        sums = wrap(sums, self.config.sum_bits)
         tiles = f["c_base"] + _outer(mt, f["c_m"], nt, f["c_n"])
         rows = tiles[..., None] + np.arange(p) * f["c_i"]
         mask_rows = (tiles - f["c_base"] + f["mask_base"])[..., None] + np.arange(p)
