@@ -220,13 +220,13 @@ class Oracle:
 
     def norm(self, f: Instruction) -> None:
         """A gradient's element at a time."""
-        total = 0 if f["first"] else self.mem.norm
+        total = 0 if f["first"] else int(self.mem.norm[0])
         for word in range(f["count"] + 1):
             for g in (self.mem.gb if f["gb"] else self.mem.g)[f["p_base"] + word]:
                 total += saturate((int(g) + (1 << 14)) >> 15, 17) ** 2
-        self.mem.norm = total % (1 << 56)
+        self.mem.norm[0] = total = total % (1 << 56)
         if f["last"]:
-            self.mem.v.view(np.int32)[f["d_base"]] = min(self.mem.norm >> f["shift"], 2**31 - 1)
+            self.mem.v.view(np.int32)[f["d_base"]] = min(total >> f["shift"], 2**31 - 1)
 
     def broadcast(self, f: Instruction) -> None:
         """A word at a time."""

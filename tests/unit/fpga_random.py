@@ -42,7 +42,7 @@ def fill(memories: Memories, config: EngineConfig, rng: np.random.Generator) -> 
         g[:] = rng.integers(-(2 ** int(rng.integers(8, 32))), 2**28, g.shape)
     memories.bias[:] = rng.integers(-(2**24), 2**24, memories.bias.shape)
     memories.mask[:] = rng.random(memories.mask.shape) < 0.5
-    memories.norm = int(rng.integers(2**40))
+    memories.norm[0] = int(rng.integers(2**40))
 
 
 def random_instruction(op: Op, config: EngineConfig, rng: np.random.Generator) -> Instruction:

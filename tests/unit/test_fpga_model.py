@@ -14,7 +14,7 @@ from copal.fpga.config import EngineConfig
 from copal.fpga.isa import ErrorCode, Instruction, Memory, Op, Vop, beats
 from copal.fpga.model import Memories, Model, RunResult
 
-NAMES = ("v", "w", "t", "m", "s", "g", "gb", "k", "range", "a", "b", "bias", "mask")
+NAMES = ("v", "w", "t", "m", "s", "g", "gb", "k", "range", "a", "b", "bias", "mask", "norm")
 
 
 def program(model: Model, *code: Instruction) -> None:
@@ -29,7 +29,6 @@ def assert_same(found: Memories, wanted: Memories, about: object) -> None:
         np.testing.assert_array_equal(
             one.view(np.uint8), other.view(np.uint8), err_msg=f"{name} after {about}"
         )
-    assert found.norm == wanted.norm, about
 
 
 @pytest.mark.parametrize("p", [4, 8, 16])

@@ -18,6 +18,7 @@ SCALARS = 64
 LOADABLE = frozenset(
     {Memory.CODE, Memory.V, Memory.W, Memory.T, Memory.M, Memory.S, Memory.K}
 )  # fmt: skip
+DUMPABLE = frozenset(Memory) - {Memory.CODE}
 
 
 class Memories:
@@ -41,7 +42,7 @@ class Memories:
         self.a: Int = np.zeros((depths.a, p), np.int32)
         self.b: Int = np.zeros((depths.b, p), np.int32)
         self.bias: NDArray[np.int64] = np.zeros((depths.bias, p), np.int64)
-        self.norm = 0
+        self.norm: Beats = np.zeros(1, np.uint64)
         self.mask: NDArray[np.bool_] = np.zeros((depths.mask, p), np.bool_)
         self._arrays: dict[Memory, NDArray[np.generic]] = {
             Memory.CODE: self.code,
@@ -69,10 +70,10 @@ class Memories:
         return int(array.shape[1]) * array.itemsize // 8
 
     def load(self, memory: Memory, address: int, beats: Beats) -> None:
-        """Writes whole words from `address` on; the caller has checked the range."""
-        array = self._arrays[memory]
-        words = beats.view(array.dtype).reshape(-1, array.shape[1])
-        array[address : address + len(words)] = words
+        """Writes beats from word `address` on; the caller has checked the range."""
+        flat = self._arrays[memory].reshape(-1).view(np.uint64)
+        at = address * self.beats_a_word(memory)
+        flat[at : at + len(beats)] = beats
 
     def dump(self, memory: Memory, address: int, count: int) -> Beats:
         """`count` words from `address` on as beats; the caller has checked the range."""

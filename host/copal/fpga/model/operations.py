@@ -195,10 +195,11 @@ class Units:
         memory = mem.gb if f["gb"] else mem.g
         g = memory[f["p_base"] : f["p_base"] + f["count"] + 1].astype(np.int64)
         q = saturate((g + (1 << 14)) >> 15, 17)
-        total = int((q * q).sum()) + (0 if f["first"] else mem.norm)
-        mem.norm = total % (1 << SUM_BITS)
+        total = int((q * q).sum()) + (0 if f["first"] else int(mem.norm[0]))
+        total %= 1 << SUM_BITS
+        mem.norm[0] = total
         if f["last"]:
-            mem.v.view(np.int32)[f["d_base"]] = min(mem.norm >> f["shift"], (1 << 31) - 1)
+            mem.v.view(np.int32)[f["d_base"]] = min(total >> f["shift"], (1 << 31) - 1)
 
     def broadcast(self, f: Instruction) -> None:
         """A parameter to all rows."""
@@ -253,7 +254,7 @@ def _signed(x: Float, absolute: int, negative: int) -> Float:
 
 def _predicate(pred: int, y: Float, imm: Float) -> NDArray[np.bool_]:
     if pred == 1:
-        return ~floats.equal(y, np.float32(0)).astype(bool)
+        return ~floats.equal(y, np.zeros((), np.float32)).astype(bool)
     if pred == 2:
         return floats.equal(y, imm).astype(bool)
     return np.array(True)

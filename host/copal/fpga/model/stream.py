@@ -9,9 +9,8 @@ import numpy as np
 
 from copal.fpga.isa import Command, ErrorCode, Memory
 from copal.fpga.model.machine import Model, RunResult
-from copal.fpga.model.memories import LOADABLE, Beats
+from copal.fpga.model.memories import DUMPABLE, LOADABLE, Beats
 
-STATUS_BEATS = 4
 _IDLE = RunResult(ErrorCode.NONE, 0, 0, 0)
 
 
@@ -37,6 +36,15 @@ class Header:
             beat & 0xFF, beat >> 8 & 0x7F, bool(beat >> 15 & 1),
             beat >> 16 & 0xFFFFFF, beat >> 40,
         )  # fmt: skip
+
+    @property
+    def known(self) -> bool:
+        """Whether it is a command, and one that its memory takes."""
+        if self.command == Command.LOAD:
+            return self.memory in LOADABLE
+        if self.command == Command.DUMP:
+            return self.memory in DUMPABLE
+        return self.command == Command.RUN
 
 
 class StreamPort:
@@ -70,19 +78,18 @@ class StreamPort:
         while at < len(beats):
             header = Header.decode(int(beats[at]))
             at += 1
-            match header.command:
-                case Command.LOAD:
-                    at += self._load(header, beats[at:])
-                case Command.RUN:
-                    self._run(header)
-                case Command.DUMP if not ended:
-                    answer.append(self._dump(header))
-                    ended = header.last
-                case Command.DUMP:
-                    pass
-                case _:
-                    self._fail(ErrorCode.COMMAND)
-                    break
+            if not header.known:
+                self._fail(ErrorCode.COMMAND)
+                break
+            if header.command == Command.LOAD:
+                at += self._load(header, beats[at:])
+            elif header.command == Command.RUN:
+                self._run(header)
+            else:
+                sent = self._dump(header)
+                if not ended:
+                    answer.append(sent)
+                    ended = header.last and header.count > 0
         return np.concatenate(answer) if answer else np.zeros(0, np.uint64), ended
 
     def status(self) -> Beats:
@@ -92,16 +99,11 @@ class StreamPort:
         return np.array([head, run.cycles, run.slots, self.runs], np.uint64)
 
     def _load(self, header: Header, data: Beats) -> int:
-        if header.memory not in LOADABLE:
-            self._fail(ErrorCode.COMMAND)
-            return len(data)
-        memories, memory = self.model.memories, Memory(header.memory)
-        beats = header.count * memories.beats_a_word(memory)
-        if header.address + header.count > memories.words(memory):
-            self._fail(ErrorCode.ADDRESS)
+        memory = Memory(header.memory)
+        beats = header.count * self.model.memories.beats_a_word(memory)
+        self._check_range(header, self.model.memories.words(memory))
         if self.error == ErrorCode.NONE:
-            a_word = memories.beats_a_word(memory)
-            memories.load(memory, header.address, data[: min(beats, len(data)) // a_word * a_word])
+            self.model.memories.load(memory, header.address, data[:beats])
         if beats > len(data):
             self._fail(ErrorCode.TRUNCATED)
         return beats
@@ -109,23 +111,29 @@ class StreamPort:
     def _run(self, header: Header) -> None:
         if self.error != ErrorCode.NONE:
             return
+        if header.address >= self.model.config.depths.code:
+            self._fail(ErrorCode.ADDRESS, header.address & 0xFFFF)
+            return
         self.runs += 1
         self.last_run = self.model.run(header.address, bool(header.count & 1))
         self._fail(self.last_run.error, self.last_run.pc)
 
     def _dump(self, header: Header) -> Beats:
-        if header.memory == Memory.STATUS:
+        memory = Memory(header.memory)
+        if memory == Memory.STATUS:
+            self._check_range(header, 1)
             return np.tile(self.status(), header.count)
         memories = self.model.memories
-        if header.memory == Memory.CODE or header.memory not in Memory.__members__.values():
-            self._fail(ErrorCode.COMMAND)
-            return np.zeros(1, np.uint64)
-        memory = Memory(header.memory)
-        if header.address + header.count > memories.words(memory):
+        if self._check_range(header, memories.words(memory)):
+            return memories.dump(memory, header.address, header.count)
+        return np.zeros(header.count * memories.beats_a_word(memory), np.uint64)
+
+    def _check_range(self, header: Header, words: int) -> bool:
+        inside = header.address + header.count <= words
+        if not inside:
             self._fail(ErrorCode.ADDRESS)
-            return np.zeros(header.count * memories.beats_a_word(memory), np.uint64)
-        return memories.dump(memory, header.address, header.count)
+        return inside
 
     def _fail(self, error: ErrorCode, pc: int = 0) -> None:
-        if self.error == ErrorCode.NONE:
-            self.error, self.error_pc = error, pc if error else 0
+        if self.error == ErrorCode.NONE and error != ErrorCode.NONE:
+            self.error, self.error_pc = error, pc
