@@ -140,7 +140,8 @@ module port (
   wire        beyond = {1'b0, address} + {1'b0, count} > {1'b0, depth};
   wire        far = address >= `COPAL_DEPTH_CODE;
   wire        wanting = command == LOAD && count != 24'd0 && ended;
-  reg         local_read;  // beats that the core does not answer: STATUS, and zeros after an error
+  reg         local_read;  // beats that the core does not answer: STATUS, zeros where is no memory
+  reg         zeros;
   reg         swallow;
 
   // ---- beats of a LOAD, requests of a DUMP
@@ -173,7 +174,7 @@ module port (
       default: status = runs;
     endcase
   end
-  wire [63:0] local_beat = memory == STATUS ? status : 64'd0;
+  wire [63:0] local_beat = zeros ? 64'd0 : status;
   wire [63:0] pushed = rsp_valid ? rsp_data : local_beat;
 
   wire taken = s_tvalid && s_tready;
@@ -221,6 +222,7 @@ module port (
         due_beat <= 5'd0;
         swallow <= error != 8'd0 || beyond || wanting;
         local_read <= memory == STATUS || beyond;
+        zeros <= beyond;
         asking <= 1'b1;
         if (!known) begin
           if (error == 8'd0) error <= COMMAND;
