@@ -9,7 +9,7 @@ NATIVE := CMakeLists.txt $(shell find host/native -name '*.hpp' -o -name '*.cpp'
 CXX_FILES := $(shell find host/native -name '*.hpp' -o -name '*.cpp')
 SECONDS ?= 60
 
-.PHONY: train test lint type format check bench sanitize arm peers wheel clean help
+.PHONY: train test sim lint type format check bench sanitize arm peers wheel clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,17 +30,20 @@ train: $(VENV)/installed  ## train DQN on LunarLander-v3 until it is solved
 test: $(VENV)/developing  ## run all tests
 	$(BIN)/python -m pytest
 
+sim: $(VENV)/developing  ## verify the FPGA engine: every test bench, SECONDS a soak
+	$(BIN)/copal simulate --seconds $(SECONDS)
+
 lint: $(VENV)/developing  ## check style of Python and C++
-	$(BIN)/ruff check host tests
-	$(BIN)/ruff format --check host tests
+	$(BIN)/ruff check host tests hls sim
+	$(BIN)/ruff format --check host tests hls sim
 	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 
 type: $(VENV)/developing  ## check types
 	$(BIN)/mypy
 
 format: $(VENV)/developing  ## rewrite Python and C++ in the house format
-	$(BIN)/ruff check --fix-only --quiet host tests
-	$(BIN)/ruff format host tests
+	$(BIN)/ruff check --fix-only --quiet host tests hls sim
+	$(BIN)/ruff format host tests hls sim
 	$(BIN)/clang-format -i $(CXX_FILES)
 
 check: lint type test  ## all of the above that only check

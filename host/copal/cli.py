@@ -185,12 +185,20 @@ def bench(args: Sequence[str]) -> int:
     return chosen.run(_parse(chosen.config, f"copal bench {name}", args[1:]))
 
 
+def simulate(args: Sequence[str]) -> int:
+    """Verify the FPGA engine's RTL in a simulator."""
+    from copal.fpga import simulate as simulation
+
+    return simulation.run(_parse(simulation.SimulateConfig, "copal simulate", args))
+
+
 VERBS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "train": (train, "train an agent"),
     "eval": (evaluate, "score a trained policy"),
     "program": (program, "show what an algorithm was captured to: operations, shapes, costs"),
     "devices": (devices, "list the backends: available, or the reason why not"),
     "bench": (bench, "measure the replay, one learner update, or training beside other frameworks"),
+    "simulate": (simulate, "verify the FPGA engine's RTL: cocotb test benches, random stalls"),
 }
 
 

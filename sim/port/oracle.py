@@ -65,9 +65,7 @@ class Oracle:
             beyond = address + count > words
             if beyond and not out.error:
                 out.error = ErrorCode.ADDRESS
-            places = [
-                (Memory(memory), address + w, b) for w in range(count) for b in range(width)
-            ]
+            places = [(Memory(memory), address + w, b) for w in range(count) for b in range(width)]
             if command == Command.DUMP:
                 self._dump(out, places, beyond)
                 if last and places:
@@ -114,7 +112,9 @@ def packet(oracle: Oracle, rng: random.Random, size: int, bad: float) -> list[in
     for _ in range(rng.randint(1, size)):
         command = rng.choice(list(Command))
         if command == Command.RUN:
-            beats.append(header(command, address=rng.randrange(oracle.code), count=rng.getrandbits(1)))
+            beats.append(
+                header(command, address=rng.randrange(oracle.code), count=rng.getrandbits(1))
+            )
             continue
         choices = LOADED if command == Command.LOAD else tuple(oracle.shape)[1:]
         memory = rng.choice(choices)

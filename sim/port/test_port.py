@@ -7,13 +7,13 @@ import random
 from typing import Any
 
 import cocotb
-from bench import STALLS, generator, pulse, soak, stalls, start
 from cocotb.triggers import FallingEdge, RisingEdge, with_timeout
 from cocotbext.axi import AxiStreamBus, AxiStreamFrame, AxiStreamSink, AxiStreamSource
 from oracle import Expected, Oracle, packet
-from parameters import CONFIG
 
+from bench import STALLS, generator, pulse, soak, stalls, start
 from copal.fpga.isa import Command, Memory, header
+from parameters import CONFIG
 
 LATENCY = 5
 
