@@ -62,7 +62,8 @@ def random_instruction(op: Op, config: EngineConfig, rng: np.random.Generator) -
 
 def _product(config: EngineConfig, rng: np.random.Generator) -> dict[str, int]:
     p, bit = config.array_size, lambda: int(rng.integers(2))
-    m, n, steps = (int(rng.integers(1, limit)) for limit in (4, 4, 2 * p + 2))
+    limits = (4, 4, 2 * p + 2) if p < 16 else (3, 4, p + 2)
+    m, n, steps = (int(rng.integers(1, limit)) for limit in limits)
     k = (steps + p - 1) // p
     tiles, half = SMALL.a // p, SMALL.a // p // 2
     outer_first = bit()
@@ -91,6 +92,9 @@ def _product(config: EngineConfig, rng: np.random.Generator) -> dict[str, int]:
         # Features a row of V apart: row i of tile m, n is word (m * P + i) * n_tiles + n.
         fields |= {"c_i": n, "c_m": n * p, "c_n": 1}
         fields["c_base"] = int(rng.integers(SMALL.vector - m * n * p + 1))
+        if n > 1:
+            # Masks lie at the addresses of tiles; these would overlap.
+            fields |= {"relu": 0, "use_mask": 0}
     return fields
 
 

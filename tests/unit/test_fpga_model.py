@@ -31,13 +31,16 @@ def assert_same(found: Memories, wanted: Memories, about: object) -> None:
         )
 
 
+@pytest.mark.parametrize("use_native", [False, True])
 @pytest.mark.parametrize("p", [4, 8, 16])
 @pytest.mark.parametrize("op", [op for op in Op if op != Op.END])
-def test_instruction_does_what_its_definition_says(op: Op, p: int, rng: np.random.Generator):
-    """Random instructions of every kind, all flags, tails and strides."""
+def test_instruction_does_what_its_definition_says(
+    op: Op, p: int, use_native: bool, rng: np.random.Generator
+):
+    """Random instructions of every kind, all flags, tails and strides; NumPy and compiled code."""
     config = small_config(p, int(rng.choice([16, 18])))
-    for _ in range(4 if op == Op.PRODUCT and p == 16 else 25):
-        model = Model(config)
+    for _ in range(3 if op == Op.PRODUCT and p == 16 else 20):
+        model = Model(config, use_native=use_native)
         fill(model.memories, config, rng)
         instruction = random_instruction(op, config, rng)
         accumulate = bool(rng.integers(2))
@@ -54,10 +57,10 @@ def test_instruction_does_what_its_definition_says(op: Op, p: int, rng: np.rando
 
 def test_vector_operations_on_special_values(rng: np.random.Generator):
     """NaN, infinities, both zeros and subnormals as either operand of every operation."""
-    config = small_config(4)
+    config, use_native = small_config(4), bool(rng.integers(2))
     special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, 1.5], np.float32)
     for vop in [v for v in Vop if v not in (Vop.EXP, Vop.LOG, Vop.TANH)]:
-        model = Model(config)
+        model = Model(config, use_native=use_native)
         model.memories.v[:] = rng.choice(special, model.memories.v.shape)
         fields = {"vop": int(vop), "cols": 3, "nt": 3, "d_c": 4}
         fields |= {"x_base": 40, "x_c": 4, "y_base": 80, "y_c": 4, "pred": int(rng.integers(3))}

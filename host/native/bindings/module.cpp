@@ -25,4 +25,5 @@ NB_MODULE(COPAL_MODULE, m) {
   bind_replay(m);
   bind_learner(m);
   bind_learner_loop(m);
+  bind_fpga(m);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What the binding files share. NumPy's C API is initialised once, in module.cpp.
 //
-//   module.cpp: bind_replay (replay.cpp), bind_learner (learner.cpp), bind_learner_loop
+//   module.cpp: bind_replay (replay.cpp), bind_learner (learner.cpp), bind_learner_loop,
+//              bind_fpga
 #pragma once
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
 #define PY_ARRAY_UNIQUE_SYMBOL copal_numpy_api
@@ -17,3 +18,4 @@ namespace nb = nanobind;
 void bind_replay(nb::module_& m);
 void bind_learner(nb::module_& m);
 void bind_learner_loop(nb::module_& m);
+void bind_fpga(nb::module_& m);

@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from copal.errors import ProgramError
 from copal.fpga.config import EngineConfig
-from copal.fpga.isa import ErrorCode, Instruction, Op
-from copal.fpga.model.checks import check
+from copal.fpga.isa import ErrorCode, Op
 from copal.fpga.model.memories import Memories
 from copal.fpga.model.operations import Stop, Units
-from copal.fpga.model.timing import cycles, enabled_slots
+from copal.fpga.model.prepare import Code, Prepared
+from copal.native import native
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,22 @@ class Model:
     """The engine without its ports: memories, and RUN.
 
     Not for several threads at once.
+
+    Args:
+        config: The engine to model.
+        use_native: Whether compiled code executes what it can, a hundred times faster; the same
+            bits either way.
+
+    Attributes:
+        memories: What the engine keeps; may be read and written between RUNs.
     """
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, *, use_native: bool = True) -> None:
         self.config = config
         self.memories = Memories(config)
         self._units = Units(self.memories, config)
-        self._decoded: dict[bytes, Instruction | ErrorCode] = {}
+        self._code = Code(self.memories.code, config)
+        self._machine = self._native_machine() if use_native else None
 
     def run(self, pc: int = 0, accumulate: bool = False) -> RunResult:
         """Executes the microcode from `pc` to END or to the first error.
@@ -49,45 +58,47 @@ class Model:
             pc: Address of the first instruction.
             accumulate: Whether G, GB and RANGE go on from what they hold.
         """
+        self._take_new_code()
         self._units.accumulate = accumulate
         if not accumulate:
             self.memories.range.fill(0)
         took = slots = 0
         with np.errstate(all="ignore"):
             while True:
-                found = self._fetch(pc)
-                if isinstance(found, ErrorCode):
-                    return RunResult(found, pc, took, slots)
-                error = self._execute(found)
-                if error or found.op == Op.END:
-                    return RunResult(error, pc, took + 1, slots)
-                took += cycles(found, self.config)
-                slots += enabled_slots(found)
+                if self._machine is not None:
+                    error, elsewhere, pc, more, enabled = self._machine.run(pc, accumulate)
+                    took, slots = took + more, slots + enabled
+                    if not elsewhere:
+                        return RunResult(ErrorCode(error), pc, took, slots)
+                if not 0 <= pc < len(self._code.prepared):
+                    return RunResult(ErrorCode.ADDRESS, pc, took, slots)
+                now = self._code.prepared[pc]
+                if now.error:
+                    return RunResult(now.error, pc, took, slots)
+                took, slots = took + now.cycles, slots + now.slots
+                try:
+                    self._units.execute[now.instruction.op](now.instruction)
+                except Stop as stop:
+                    return RunResult(stop.code, pc, took, slots)
+                if now.instruction.op == Op.END:
+                    return RunResult(ErrorCode.NONE, pc, took, slots)
                 pc += 1
 
-    def _execute(self, instruction: Instruction) -> ErrorCode:
-        if error := check(instruction, self.config):
-            return error
-        try:
-            self._units.execute[instruction.op](instruction)
-        except Stop as stop:
-            return stop.code
-        return ErrorCode.NONE
+    def _native_machine(self) -> Any:
+        config, words = self.config, self.config.depths.code
+        machine = native.FpgaMachine(
+            self.memories.named(), config.array_size, config.operand_bits, config.sum_bits, words
+        )
+        for address, now in enumerate(self._code.prepared):
+            _set(machine, address, now)
+        return machine
 
-    def _fetch(self, pc: int) -> Instruction | ErrorCode:
-        code = self.memories.code
-        if not 0 <= pc < len(code):
-            return ErrorCode.ADDRESS
-        key = code[pc].tobytes()
-        if key not in self._decoded:
-            if len(self._decoded) > 8 * len(code):
-                self._decoded.clear()
-            self._decoded[key] = _decode(int.from_bytes(key, "little"))
-        return self._decoded[key]
+    def _take_new_code(self) -> None:
+        for address, now in self._code.changed():
+            if self._machine is not None:
+                _set(self._machine, address, now)
 
 
-def _decode(word: int) -> Instruction | ErrorCode:
-    try:
-        return Instruction.decode(word)
-    except ProgramError as error:
-        return ErrorCode.OPCODE if error.field == "op" else ErrorCode.FIELD
+def _set(machine: Any, address: int, now: Prepared) -> None:
+    f = now.instruction
+    machine.set(address, int(f.op), int(now.error), now.cycles, now.slots, f.fields)

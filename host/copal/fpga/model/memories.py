@@ -60,6 +60,10 @@ class Memories:
             Memory.BIAS: self.bias,
         }
 
+    def named(self) -> dict[str, NDArray[np.generic]]:
+        """The arrays by name."""
+        return {name: x for name, x in vars(self).items() if isinstance(x, np.ndarray)}
+
     def words(self, memory: Memory) -> int:
         """Words of `memory` that LOAD and DUMP can address."""
         return len(self._arrays[memory])

@@ -23,7 +23,9 @@ def slots(f: Instruction, config: EngineConfig) -> int:
             return f["count"] + 1
         case Op.BROADCAST:
             return f["nt"] + 1
-    return 1
+        case Op.SCALAR:
+            return 1
+    return 0
 
 
 def enabled_slots(f: Instruction) -> int:
