@@ -12,7 +12,8 @@ from fpga_random import fill, random_instruction, small_config
 
 from copal.fpga.config import EngineConfig
 from copal.fpga.isa import ErrorCode, Instruction, Memory, Op, Vop, beats
-from copal.fpga.model import Memories, Model, RunResult
+from copal.fpga.model import Memories, Model, RunResult, machine
+from copal.native import load, supported
 
 NAMES = ("v", "w", "t", "m", "s", "g", "gb", "k", "range", "a", "b", "bias", "mask", "norm")
 
@@ -70,6 +71,25 @@ def test_vector_operations_on_special_values(rng: np.random.Generator):
         Oracle(config, wanted).run(instruction)
         model.run()
         assert_same(model.memories, wanted, instruction)
+
+
+@pytest.mark.parametrize("isa", supported())
+def test_all_instruction_sets_compute_the_same_bits(
+    isa: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+):
+    """Programs of several random instructions, compiled for each processor and in NumPy."""
+    monkeypatch.setattr(machine, "native", load(isa))
+    config = small_config(8)
+    for _ in range(20):
+        models = Model(config), Model(config, use_native=False)
+        kinds = rng.choice([Op.PRODUCT, Op.VECTOR, Op.QUANT, Op.UPDATE, Op.NORM], 8)
+        code = [random_instruction(Op(kind), config, rng) for kind in kinds]
+        seed = int(rng.integers(1 << 30))
+        for model in models:
+            fill(model.memories, config, np.random.default_rng(seed))
+            program(model, *code)
+        assert models[0].run() == models[1].run()
+        assert_same(models[0].memories, models[1].memories, code)
 
 
 def test_functions_follow_the_float_functions(rng: np.random.Generator):
