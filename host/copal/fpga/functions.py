@@ -52,6 +52,18 @@ def tables() -> dict[str, list[int]]:
     return table
 
 
+def table_source() -> str:
+    """Text of `hls/dslx/tables.x`."""
+    types = {"c0": "u27", "c1": "s21", "c2": "s13"}
+    lines = ["// SPDX-License-Identifier: MIT"]
+    lines += ["// Parabolas of exp, log and tanh, as `copal.fpga.functions.table_source` gives them."]
+    for name, values in tables().items():
+        rows = [", ".join(map(str, values[i : i + 8])) for i in range(0, len(values), 8)]
+        lines += [f"pub const {name.upper()} = {types[name]}[{len(values)}]:["]
+        lines += [f"  {row}," for row in rows[:-1]] + [f"  {rows[-1]}", "];"]
+    return "\n".join(lines) + "\n"
+
+
 def exp(x: Floats) -> Floats:
     """Exponential of `x`, which is canonical."""
     mantissa, exponent, negative = _parts(x)
