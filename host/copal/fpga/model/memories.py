@@ -84,7 +84,7 @@ class Memories:
         words = self._arrays[memory][address : address + count]
         if memory in (Memory.A, Memory.B):
             words = bank_order(words, address)
-        return np.ascontiguousarray(words).view(np.uint64).reshape(-1)
+        return np.array(words, order="C").view(np.uint64).reshape(-1)
 
 
 def bank_order(rows: NDArray[np.generic], address: int) -> NDArray[np.generic]:
