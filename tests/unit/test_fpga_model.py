@@ -92,17 +92,28 @@ def test_all_instruction_sets_compute_the_same_bits(
         assert_same(models[0].memories, models[1].memories, code)
 
 
-def test_functions_follow_the_float_functions(rng: np.random.Generator):
-    """EXP, LOG and TANH of every lane, close to NumPy's."""
-    config = small_config(8)
-    for vop, function in ((Vop.EXP, np.exp), (Vop.LOG, np.log), (Vop.TANH, np.tanh)):
-        model = Model(config)
-        model.memories.v[:] = rng.uniform(0.01, 4, model.memories.v.shape)
-        fields = {"vop": int(vop), "cols": 3, "nt": 1, "d_base": 32, "d_c": 2, "x_c": 2}
+@pytest.mark.parametrize("vop", [Vop.EXP, Vop.LOG, Vop.TANH])
+def test_functions_are_the_same_in_compiled_code(vop: Vop, rng: np.random.Generator):
+    """Bits of all kinds, ordinary numbers, special ones, and the borders of the table's parts."""
+    config = EngineConfig(array_size=8)
+    bits = rng.integers(0, 1 << 32, (256, 8), dtype=np.uint32)
+    bits[::2] = (rng.normal(size=(128, 8)) * rng.choice([1, 10, 100])).astype(np.float32).view("u4")
+    borders = np.outer([0, 1, 2, 4, 8, 16, 64, 88, 104, 128, np.inf], [1, -1]).astype(np.float32)
+    near = (borders / np.float32(np.log2(np.e))).reshape(-1)
+    near = np.concatenate([borders.reshape(-1), near, np.nextafter(near, 0), [np.nan, 0.75, 1.5]])
+    bits.reshape(-1)[: len(near)] = near.astype(np.float32).view(np.uint32)
+    models = Model(config), Model(config, use_native=False)
+    for model in models:
+        model.memories.v[:256] = bits.view(np.float32)
+        fields = {"vop": int(vop), "cols": 255, "d_base": 256, "d_c": 1, "x_c": 1}
         program(model, Instruction(Op.VECTOR, fields))
-        model.run()
-        x = model.memories.v[:8].astype(np.float64)
-        np.testing.assert_allclose(model.memories.v[32:40], function(x), rtol=1e-5, atol=1e-6)
+        assert model.run().error == ErrorCode.NONE
+    assert_same(models[0].memories, models[1].memories, vop)
+    found, x = models[0].memories.v[256:512:2], models[0].memories.v[:256:2]
+    with np.errstate(all="ignore"):
+        wanted = {Vop.EXP: np.exp, Vop.LOG: np.log, Vop.TANH: np.tanh}[vop](x.astype(float))
+        wanted = wanted.astype(np.float32)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-37)
 
 
 def test_sums_reach_the_ends_of_their_width():

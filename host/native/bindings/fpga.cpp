@@ -52,12 +52,16 @@ void bind_fpga(nb::module_& m) {
       "Executes instructions on the model's memories; host/native/fpga/machine.hpp.")
       .def(
           "__init__",
-          [](Machine* self, const nb::dict& arrays, int p, int operand_bits, int sum_bits,
-             size_t words) {
-            new (self) Machine(memories(arrays, p, operand_bits, sum_bits), words);
+          [](Machine* self, const nb::dict& arrays, nb::handle parabolas, int p, int operand_bits,
+             int sum_bits, size_t words) {
+            auto* table = as_array(parabolas, "parabolas", NPY_INT64, "int64 [3, 256]");
+            if (PyArray_SIZE(table) != 3 * fpga::Functions::kSegments)
+              throw Error("SchemaError", "parabolas", "int64 [3, 256]", type_text(parabolas));
+            new (self) Machine(memories(arrays, p, operand_bits, sum_bits),
+                               static_cast<const int64_t*>(PyArray_DATA(table)), words);
           },
-          nb::arg("arrays"), nb::arg("p"), nb::arg("operand_bits"), nb::arg("sum_bits"),
-          nb::arg("words"), nb::keep_alive<1, 2>())
+          nb::arg("arrays"), nb::arg("parabolas"), nb::arg("p"), nb::arg("operand_bits"),
+          nb::arg("sum_bits"), nb::arg("words"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
       .def("set", &set, nb::arg("address"), nb::arg("op"), nb::arg("error"), nb::arg("cycles"),
            nb::arg("slots"), nb::arg("fields"), "Prepares the instruction at an address.")
       .def(
@@ -68,8 +72,7 @@ void bind_fpga(nb::module_& m) {
               nb::gil_scoped_release release;
               end = self.run(pc, accumulate);
             }
-            return std::make_tuple(end.error, end.elsewhere, end.pc, end.cycles, end.slots);
+            return std::make_tuple(end.error, end.pc, end.cycles, end.slots);
           },
-          nb::arg("pc"), nb::arg("accumulate"),
-          "Runs from pc: (error, whether pc is for the caller to execute, pc, cycles, slots).");
+          nb::arg("pc"), nb::arg("accumulate"), "Runs from pc: (error, pc, cycles, slots).");
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Executes prepared instructions on the memories of the model of the FPGA engine.
 //
-// Cost: that of the instructions; nothing is allocated once the largest has run. Limits: exp, log
-// and tanh are left to the caller. Thread-safety: one Machine one thread, which may hold no GIL.
+// Cost: that of the instructions; nothing is allocated once the largest has run. Limits: those of
+// docs/hardware.md. Thread-safety: one Machine one thread, which may hold no GIL.
 //
-//   Python: decodes, checks, times --set--> code --run--> until END, an error, or `elsewhere`
+//   Python: decodes, checks, times --set--> code --run--> until END or an error
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -23,14 +23,14 @@ struct Prepared {
 };
 
 struct RunEnd {
-  int error = kNone;       // code of docs/hardware.md
-  bool elsewhere = false;  // `pc` is an instruction that the caller executes and goes on behind
+  int error = kNone;  // code of docs/hardware.md
   int64_t pc = 0, cycles = 0, slots = 0;
 };
 
 class Machine {
  public:
-  Machine(const Memories& memories, size_t words) : memories_(memories), code_(words) {}
+  Machine(const Memories& memories, const int64_t* parabolas, size_t words)
+      : memories_(memories), functions_(parabolas), code_(words) {}
 
   void set(size_t address, const Prepared& prepared) { code_.at(address) = prepared; }
 
@@ -44,8 +44,6 @@ class Machine {
       const Prepared& now = code_[static_cast<size_t>(end.pc)];
       end.error = now.error;
       if (end.error) return end;
-      end.elsewhere = now.op == kVector && now.fields.vop >= kExp;
-      if (end.elsewhere) return end;
       end.error = execute(now, accumulate);
       end.cycles += now.cycles;
       end.slots += now.slots;
@@ -61,7 +59,7 @@ class Machine {
         products_.run(memories_, f, accumulate);
         break;
       case kVector:
-        vector(memories_, f);
+        vector(memories_, f, functions_);
         break;
       case kQuant:
         return quant(memories_, f, values_);
@@ -84,6 +82,7 @@ class Machine {
   }
 
   Memories memories_;
+  Functions functions_;
   std::vector<Prepared> code_;
   Products products_;
   std::vector<int64_t> values_;

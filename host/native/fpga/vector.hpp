@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // VECTOR and QUANT: the float32 lanes.
 //
-// Cost: O(words), vectorised over blocks of lanes. Limits: exp, log and tanh are not here.
-// Thread-safety: one model one thread.
+// Cost: O(words), vectorised over blocks of lanes but for exp, log and tanh. Limits: none beyond
+// docs/hardware.md. Thread-safety: one model one thread.
 //
 //   column c: (nt + 1) * P lanes in a row:  V[x], V[y] or imm --abs, neg--> vop --pred--> V[d]
 #pragma once
@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "functions.hpp"
 #include "numbers.hpp"
 
 namespace copal::fpga {
@@ -30,6 +31,8 @@ enum Vop {
   kItof,
   kSqrt,
   kExp,
+  kLog,
+  kTanh,
 };
 
 constexpr int64_t kBlock = 256;
@@ -58,8 +61,8 @@ void each(float* r, const float* x, const float* y, int64_t count, F&& f) {
 }
 
 // `r = x vop y` of canonical operands (MOV and ITOF: of bits).
-inline void operate(int64_t vop, float* r, const float* x, const float* y, float imm, double scale,
-                    int64_t count) {
+inline void operate(const Functions& functions, int64_t vop, float* r, const float* x,
+                    const float* y, float imm, double scale, int64_t count) {
   const auto ordered = [](float a, float b, float result) {
     return a == a && b == b ? result : as_float(kNan);
   };
@@ -96,12 +99,18 @@ inline void operate(int64_t vop, float* r, const float* x, const float* y, float
       });
     case kSqrt:
       return each(r, x, y, count, [](float a, float) { return canonical(std::sqrt(a)); });
+    case kExp:
+      return each(r, x, y, count, [&](float a, float) { return canonical(functions.exp(a)); });
+    case kLog:
+      return each(r, x, y, count, [&](float a, float) { return canonical(functions.log(a)); });
+    case kTanh:
+      return each(r, x, y, count, [&](float a, float) { return canonical(functions.tanh(a)); });
     default:
-      throw Error("ProgramError", "vop", "0 to 13", std::to_string(vop));
+      throw Error("ProgramError", "vop", "0 to 16", std::to_string(vop));
   }
 }
 
-inline void vector(const Memories& mem, const Fields& f) {
+inline void vector(const Memories& mem, const Fields& f, const Functions& functions) {
   const int64_t run = (f.nt + 1) * mem.p;
   const float imm = as_float(static_cast<uint32_t>(f.imm)), level = canonical(imm);
   const bool bits = f.vop == kMov || f.vop == kItof;
@@ -122,11 +131,11 @@ inline void vector(const Memories& mem, const Fields& f) {
       make_canonical(y, count);
       float* d = mem.v + (f.d_base + c * f.d_c) * mem.p + at;
       if (!f.pred) {
-        operate(f.vop, r, x, y, level, scale, count);
+        operate(functions, f.vop, r, x, y, level, scale, count);
         std::memcpy(d, r, static_cast<size_t>(count) * sizeof(float));
         continue;
       }
-      operate(f.vop, r, x, y, level, scale, count);
+      operate(functions, f.vop, r, x, y, level, scale, count);
       const bool equals = f.pred == 2;
       const float to = equals ? level : 0.f;
       for (int64_t i = 0; i < count; ++i)

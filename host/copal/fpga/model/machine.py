@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from copal.fpga import functions
 from copal.fpga.config import EngineConfig
 from copal.fpga.isa import ErrorCode, Op
 from copal.fpga.model.memories import Memories
@@ -37,7 +38,7 @@ class Model:
 
     Args:
         config: The engine to model.
-        use_native: Whether compiled code executes what it can, a hundred times faster; the same
+        use_native: Whether compiled code executes it, thirty times faster; the same
             bits either way.
 
     Attributes:
@@ -62,33 +63,34 @@ class Model:
         self._units.accumulate = accumulate
         if not accumulate:
             self.memories.range.fill(0)
+        if self._machine is None:
+            with np.errstate(all="ignore"):
+                return self._interpret(pc)
+        error, *rest = self._machine.run(pc, accumulate)
+        return RunResult(ErrorCode(error), *rest)
+
+    def _interpret(self, pc: int) -> RunResult:
         took = slots = 0
-        with np.errstate(all="ignore"):
-            while True:
-                if self._machine is not None:
-                    error, elsewhere, pc, more, enabled = self._machine.run(pc, accumulate)
-                    took, slots = took + more, slots + enabled
-                    if not elsewhere:
-                        return RunResult(ErrorCode(error), pc, took, slots)
-                if not 0 <= pc < len(self._code.prepared):
-                    return RunResult(ErrorCode.ADDRESS, pc, took, slots)
-                now = self._code.prepared[pc]
-                if now.error:
-                    return RunResult(now.error, pc, took, slots)
-                took, slots = took + now.cycles, slots + now.slots
-                try:
-                    self._units.execute[now.instruction.op](now.instruction)
-                except Stop as stop:
-                    return RunResult(stop.code, pc, took, slots)
-                if now.instruction.op == Op.END:
-                    return RunResult(ErrorCode.NONE, pc, took, slots)
-                pc += 1
+        while 0 <= pc < len(self._code.prepared):
+            now = self._code.prepared[pc]
+            if now.error:
+                return RunResult(now.error, pc, took, slots)
+            took, slots = took + now.cycles, slots + now.slots
+            try:
+                self._units.execute[now.instruction.op](now.instruction)
+            except Stop as stop:
+                return RunResult(stop.code, pc, took, slots)
+            if now.instruction.op == Op.END:
+                return RunResult(ErrorCode.NONE, pc, took, slots)
+            pc += 1
+        return RunResult(ErrorCode.ADDRESS, pc, took, slots)
 
     def _native_machine(self) -> Any:
         config, words = self.config, self.config.depths.code
         machine = native.FpgaMachine(
-            self.memories.named(), config.array_size, config.operand_bits, config.sum_bits, words
-        )
+            self.memories.named(), np.array(list(functions.tables().values())),
+            config.array_size, config.operand_bits, config.sum_bits, words,
+        )  # fmt: skip
         for address, now in enumerate(self._code.prepared):
             _set(machine, address, now)
         return machine
