@@ -56,7 +56,9 @@ def table_source() -> str:
     """Text of `hls/dslx/tables.x`."""
     types = {"c0": "u27", "c1": "s21", "c2": "s13"}
     lines = ["// SPDX-License-Identifier: MIT"]
-    lines += ["// Parabolas of exp, log and tanh, as `copal.fpga.functions.table_source` gives them."]
+    lines += [
+        "// Parabolas of exp, log and tanh, as `copal.fpga.functions.table_source` gives them."
+    ]
     for name, values in tables().items():
         rows = [", ".join(map(str, values[i : i + 8])) for i in range(0, len(values), 8)]
         lines += [f"pub const {name.upper()} = {types[name]}[{len(values)}]:["]
