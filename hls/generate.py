@@ -41,6 +41,10 @@ class Module:
     """Parameter that holds the number of pipeline stages; `STAGES_<NAME>` if empty."""
     proc: bool = False
     """A proc with channels of valid and ready, rather than a function."""
+    flop_outputs: bool = True
+    """Whether the outputs get registers. A proc whose outputs are state needs none."""
+    flop_inputs: bool = False
+    """Whether the inputs get registers: one cycle more."""
     held: tuple[str, ...] = ()
     """Inputs that stay the same while anything is in the pipeline: they get no registers."""
 
@@ -50,7 +54,19 @@ class Module:
 
 
 #: What an engine consists of.
-MODULES: tuple[Module, ...] = ()
+MODULES = (
+    Module("decode"),
+    Module("seq", proc=True),
+    Module("rotate"),
+    Module("row", proc=True, flop_inputs=True, flop_outputs=False),
+    Module("drain", proc=True),
+    Module("pick"),
+    Module("post"),
+    Module("skew"),
+    Module("ranges"),
+    Module("gather"),
+    Module("norm", proc=True),
+)
 
 
 def generate(
@@ -119,8 +135,8 @@ def compile_module(
         "with_delay_model": True,
         "delay_model": "asap7",
         "pipeline_stages": module.depth(parameters),
-        "flop_inputs": False,
-        "flop_outputs": True,
+        "flop_inputs": module.flop_inputs,
+        "flop_outputs": module.flop_outputs,
         "use_system_verilog": False,
         "add_invariant_assertions": False,
     }

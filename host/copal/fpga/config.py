@@ -9,19 +9,26 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from copal.errors import ConfigError
+from copal.fpga.isa import FIELDS, HEAD
 
 ABI = 1
 ID = 0x434F504C
 
 #: Pipeline stages asked of XLS, a module. `float` lanes are deep so that adders reach the clock.
 STAGES: Mapping[str, int] = {
-    "seq": 2,
+    "decode": 2,
+    "seq": 1,
     "rotate": 1,
-    "row": 3,
-    "post": 6,
+    "row": 2,
+    "drain": 1,
+    "pick": 2,
+    "post": 5,
+    "skew": 1,
+    "ranges": 2,
+    "gather": 2,
+    "norm": 4,
     "vec": 24,
     "adam": 48,
-    "norm": 3,
 }
 
 
@@ -124,7 +131,14 @@ class EngineConfig:
         sizes |= {f"DEPTH_{name.upper()}": words for name, words in asdict(self.depths).items()}
         sizes |= {f"STAGES_{name.upper()}": n for name, n in STAGES.items()}
         names = ("PRODUCT", "VECTOR", "QUANT", "UPDATE", "NORM", "BROADCAST", "SCALAR")
-        return sizes | {f"FENCE_{op}": self.fence(op) for op in names}
+        sizes |= {f"FENCE_{op}": self.fence(op) for op in names}
+        for op, fields in FIELDS.items():
+            at = 0
+            for name, bits, _ in HEAD + fields:
+                sizes[f"AT_{op.name}_{name.upper()}"] = at
+                at += bits
+            sizes[f"BITS_{op.name}"] = at
+        return sizes
 
     def digest(self) -> str:
         """Hexadecimal digest of `parameters`, 16 characters: the name of a build."""

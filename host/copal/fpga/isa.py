@@ -139,7 +139,8 @@ FIELDS: Mapping[Op, tuple[tuple[str, int, str], ...]] = {
     Op.SCALAR: (("x_base", 20, "u"), ("index", 6, "u")),
 }  # fmt: skip
 
-_HEAD = (("op", 4, "u"), ("fence", 1, "u"))
+#: What every instruction starts with.
+HEAD = (("op", 4, "u"), ("fence", 1, "u"))
 
 
 @dataclass
@@ -166,7 +167,7 @@ class Instruction:
         Raises:
             ProgramError: A field is unknown or its value does not fit.
         """
-        layout = _HEAD + FIELDS[self.op]
+        layout = HEAD + FIELDS[self.op]
         unknown = set(self.fields) - {name for name, _, _ in layout}
         if unknown:
             raise ProgramError(self.note or self.op.name, "known fields", f"`{min(unknown)}`")
@@ -192,7 +193,7 @@ class Instruction:
         if word & 15 not in Op.__members__.values():
             raise ProgramError("op", f"0 to {max(Op)}", str(word & 15))
         op, at, values = Op(word & 15), 0, {}
-        for name, bits, sign in _HEAD + FIELDS[op]:
+        for name, bits, sign in HEAD + FIELDS[op]:
             value = word >> at & (1 << bits) - 1
             if sign == "s" and value >> bits - 1:
                 value -= 1 << bits
