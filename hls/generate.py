@@ -87,16 +87,23 @@ def generate(
         GenerateError: A DSLX source does not compile; names the module and what XLS said.
     """
     out.mkdir(parents=True, exist_ok=True)
-    header = out / "copal_params.vh"
-    header.write_text(verilog_parameters(parameters))
     (out / "params.x").write_text(dslx_parameters(parameters))
     xls = _xls() if modules else None
-    written = [header]
+    written, widths = [], {}
     for module in modules:
         path = out / f"{module.name}.v"
-        path.write_text(compile_module(module, parameters, out, xls))
+        text = compile_module(module, parameters, out, xls)
+        path.write_text(text)
         written.append(path)
-    return written + sorted(RTL.glob("*.v"))
+        widths[f"BITS_OF_{module.name.upper()}"] = output_bits(text)
+    header = out / "copal_params.vh"
+    header.write_text(verilog_parameters({**parameters, **widths}))
+    return [header, *written, *sorted(RTL.glob("*.v"))]
+
+
+def output_bits(text: str) -> int:
+    """Bits of the widest output port of a generated module: its result."""
+    return max(int(bits) + 1 for bits in re.findall(r"output wire \[(\d+):0\]", text))
 
 
 def verilog_parameters(parameters: Mapping[str, int]) -> str:

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// Memories and delays. Numbers of words need not be powers of two; an address beyond the last word
+// reads anything, and the caller never writes there.
+
+// One write and one read port, as block RAM with a register behind it: data come two cycles after
+// their address. A word that is written while it is read comes old.
+module ram #(
+  parameter WIDTH = 18,
+  parameter DEPTH = 1024,
+  parameter BITS = DEPTH > 1 ? $clog2(DEPTH) : 1
+) (
+  input  wire             clk,
+  input  wire             we,
+  input  wire [BITS-1:0]  waddr,
+  input  wire [WIDTH-1:0] wdata,
+  input  wire [BITS-1:0]  raddr,
+  output reg  [WIDTH-1:0] rdata
+);
+  reg [WIDTH-1:0] mem [0:DEPTH-1];
+  reg [WIDTH-1:0] read;
+  always @(posedge clk) begin
+    if (we) mem[waddr] <= wdata;
+    read <= mem[raddr];
+    rdata <= read;
+  end
+endmodule
+
+// Small and read in the same cycle: LUT RAM.
+module small_ram #(
+  parameter WIDTH = 32,
+  parameter DEPTH = 4,
+  parameter BITS = DEPTH > 1 ? $clog2(DEPTH) : 1
+) (
+  input  wire             clk,
+  input  wire             we,
+  input  wire [BITS-1:0]  waddr,
+  input  wire [WIDTH-1:0] wdata,
+  input  wire [BITS-1:0]  raddr,
+  output wire [WIDTH-1:0] rdata
+);
+  (* ram_style = "distributed" *) reg [WIDTH-1:0] mem [0:DEPTH-1];
+  assign rdata = mem[raddr];
+  always @(posedge clk) if (we) mem[waddr] <= wdata;
+endmodule
+
+// STAGES registers one behind the other; none is a wire. No reset, so that it fits shift registers.
+module delay #(
+  parameter WIDTH = 1,
+  parameter STAGES = 1
+) (
+  input  wire             clk,
+  input  wire [WIDTH-1:0] in,
+  output wire [WIDTH-1:0] out
+);
+  generate
+    if (STAGES == 0) begin : g_wire
+      assign out = in;
+    end else begin : g_regs
+      reg [WIDTH*STAGES-1:0] line;
+      always @(posedge clk) line <= {line, in};
+      assign out = line[WIDTH*STAGES-1 -: WIDTH];
+    end
+  endgenerate
+endmodule
+
+// The same for flags that must be low after a reset.
+module delay_valid #(
+  parameter WIDTH = 1,
+  parameter STAGES = 1
+) (
+  input  wire             clk,
+  input  wire             rst,
+  input  wire [WIDTH-1:0] in,
+  output wire [WIDTH-1:0] out
+);
+  generate
+    if (STAGES == 0) begin : g_wire
+      assign out = in;
+    end else begin : g_regs
+      reg [WIDTH*STAGES-1:0] line;
+      always @(posedge clk) line <= rst ? {WIDTH*STAGES{1'b0}} : {line, in};
+      assign out = line[WIDTH*STAGES-1 -: WIDTH];
+    end
+  endgenerate
+endmodule
