@@ -109,7 +109,8 @@ def fill_program(config: EngineConfig) -> list[Instruction]:
     m, n = 64 // p, 4
     tiles = {"mt": m - 1, "nt": n - 1, "c_m": n * p, "c_n": p}
     product = {
-        **tiles, "c_i": 1, "kn": p, "a_m": 1, "a_k": 1, "a_col": 1, "b_n": 3, "b_k": 1, "range": 255,
+        **tiles, "c_i": 1, "kn": p, "a_m": 1, "a_k": 1, "a_col": 1, "b_n": 3, "b_k": 1,
+        "range": 255,
     }  # fmt: skip
     quant = {**tiles, "cols": 64, "x_c": 2, "range": 255, "exponent": 12}
     bias = {"bias": 1, "count": 11, "bt_base": 12, "copy_w": 1, "copy_t": 1, "e_w": 20, "e_t": 22}
