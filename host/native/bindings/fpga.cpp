@@ -38,9 +38,9 @@ static fpga::Memories memories(const nb::dict& arrays, int p, int operand_bits, 
   return mem;
 }
 
-static void set(Machine& machine, size_t address, int op, int error, int64_t cycles, int64_t slots,
-                const nb::dict& fields) {
-  fpga::Prepared prepared{op, error, cycles, slots, {}};
+static void set(Machine& machine, size_t address, int op, int error, int64_t steps, int64_t settle,
+                bool fence, int64_t slots, const nb::dict& fields) {
+  fpga::Prepared prepared{op, error, steps, settle, fence, slots, {}};
   for (auto [name, value] : fields)
     prepared.fields.*fpga::field(nb::cast<std::string>(name)) = nb::cast<int64_t>(value);
   machine.set(address, prepared);
@@ -53,17 +53,20 @@ void bind_fpga(nb::module_& m) {
       .def(
           "__init__",
           [](Machine* self, const nb::dict& arrays, nb::handle parabolas, int p, int operand_bits,
-             int sum_bits, size_t words) {
+             int sum_bits, size_t words, int64_t fetch, int64_t edge) {
             auto* table = as_array(parabolas, "parabolas", NPY_INT64, "int64 [3, 256]");
             if (PyArray_SIZE(table) != 3 * fpga::Functions::kSegments)
               throw Error("SchemaError", "parabolas", "int64 [3, 256]", type_text(parabolas));
-            new (self) Machine(memories(arrays, p, operand_bits, sum_bits),
-                               static_cast<const int64_t*>(PyArray_DATA(table)), words);
+            new (self)
+                Machine(memories(arrays, p, operand_bits, sum_bits),
+                        static_cast<const int64_t*>(PyArray_DATA(table)), words, fetch, edge);
           },
           nb::arg("arrays"), nb::arg("parabolas"), nb::arg("p"), nb::arg("operand_bits"),
-          nb::arg("sum_bits"), nb::arg("words"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
-      .def("set", &set, nb::arg("address"), nb::arg("op"), nb::arg("error"), nb::arg("cycles"),
-           nb::arg("slots"), nb::arg("fields"), "Prepares the instruction at an address.")
+          nb::arg("sum_bits"), nb::arg("words"), nb::arg("fetch"), nb::arg("edge"),
+          nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
+      .def("set", &set, nb::arg("address"), nb::arg("op"), nb::arg("error"), nb::arg("steps"),
+           nb::arg("settle"), nb::arg("fence"), nb::arg("slots"), nb::arg("fields"),
+           "Prepares the instruction at an address.")
       .def(
           "run",
           [](Machine& self, int64_t pc, bool accumulate) {

@@ -6,6 +6,7 @@
 //
 //   Python: decodes, checks, times --set--> code --run--> until END or an error
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -17,9 +18,34 @@ namespace copal::fpga {
 
 struct Prepared {
   int op = kEnd;
-  int error = kNone;  // that its fields or addresses have
-  int64_t cycles = 0, slots = 0;
+  int error = kNone;   // that its fields or addresses have
+  int64_t steps = 0;   // cycles that it takes the sequencer; 0 for END
+  int64_t settle = 0;  // cycles from the last of them until its results can be read
+  bool fence = false;  // the next instruction waits for all results
+  int64_t slots = 0;   // in which the array adds products
   Fields fields;
+};
+
+// The engine's time, see copal.fpga.model.timing. `fetch`: fewest cycles between instructions.
+class Clock {
+ public:
+  explicit Clock(int64_t fetch) : fetch_(fetch), taken_(-fetch) {}
+
+  void take(const Prepared& next) {
+    taken_ = std::max(now_, taken_ + fetch_);
+    now_ = taken_ + next.steps + 1;
+    if (next.steps == 0) {
+      now_ = std::max(now_, settled_);
+      return;
+    }
+    settled_ = std::max(settled_, now_ + next.settle);
+    if (next.fence) now_ = settled_ + 1;
+  }
+
+  int64_t now() const { return now_; }
+
+ private:
+  int64_t fetch_, taken_, now_ = 0, settled_ = 0;
 };
 
 struct RunEnd {
@@ -29,14 +55,18 @@ struct RunEnd {
 
 class Machine {
  public:
-  Machine(const Memories& memories, const int64_t* parabolas, size_t words)
-      : memories_(memories), functions_(parabolas), code_(words) {}
+  // `fetch`: fewest cycles between instructions; `edge`: those of a RUN's start and end.
+  Machine(const Memories& memories, const int64_t* parabolas, size_t words, int64_t fetch,
+          int64_t edge)
+      : memories_(memories), functions_(parabolas), code_(words), fetch_(fetch), edge_(edge) {}
 
   void set(size_t address, const Prepared& prepared) { code_.at(address) = prepared; }
 
   RunEnd run(int64_t pc, bool accumulate) {
     RunEnd end;
+    Clock clock(fetch_);
     for (end.pc = pc;; ++end.pc) {
+      end.cycles = clock.now() + edge_;
       if (end.pc < 0 || end.pc >= static_cast<int64_t>(code_.size())) {
         end.error = kAddress;
         return end;
@@ -45,7 +75,8 @@ class Machine {
       end.error = now.error;
       if (end.error) return end;
       end.error = execute(now, accumulate);
-      end.cycles += now.cycles;
+      clock.take(now);
+      end.cycles = clock.now() + edge_;
       end.slots += now.slots;
       if (end.error || now.op == kEnd) return end;
     }
@@ -84,6 +115,7 @@ class Machine {
   Memories memories_;
   Functions functions_;
   std::vector<Prepared> code_;
+  int64_t fetch_, edge_;
   Products products_;
   std::vector<int64_t> values_;
 };

@@ -14,6 +14,7 @@ from copal.fpga.isa import ErrorCode, Op
 from copal.fpga.model.memories import Memories
 from copal.fpga.model.operations import Stop, Units
 from copal.fpga.model.prepare import Code, Prepared
+from copal.fpga.model.timing import Clock, edge_cycles, fetch_cycles
 from copal.native import native
 
 
@@ -70,26 +71,27 @@ class Model:
         return RunResult(ErrorCode(error), *rest)
 
     def _interpret(self, pc: int) -> RunResult:
-        took = slots = 0
+        clock, slots = Clock(), 0
         while 0 <= pc < len(self._code.prepared):
             now = self._code.prepared[pc]
             if now.error:
-                return RunResult(now.error, pc, took, slots)
-            took, slots = took + now.cycles, slots + now.slots
+                return RunResult(now.error, pc, clock.total(), slots)
+            clock.take(now.cost)
+            slots += now.slots
             try:
                 self._units.execute[now.instruction.op](now.instruction)
             except Stop as stop:
-                return RunResult(stop.code, pc, took, slots)
+                return RunResult(stop.code, pc, clock.total(), slots)
             if now.instruction.op == Op.END:
-                return RunResult(ErrorCode.NONE, pc, took, slots)
+                return RunResult(ErrorCode.NONE, pc, clock.total(), slots)
             pc += 1
-        return RunResult(ErrorCode.ADDRESS, pc, took, slots)
+        return RunResult(ErrorCode.ADDRESS, pc, clock.total(), slots)
 
     def _native_machine(self) -> Any:
         config, words = self.config, self.config.depths.code
         machine = native.FpgaMachine(
             self.memories.named(), np.array(list(functions.tables().values())),
-            config.array_size, config.operand_bits, config.sum_bits, words,
+            config.array_size, config.operand_bits, config.sum_bits, words, fetch_cycles(), edge_cycles(),
         )  # fmt: skip
         for address, now in enumerate(self._code.prepared):
             _set(machine, address, now)
@@ -103,4 +105,7 @@ class Model:
 
 def _set(machine: Any, address: int, now: Prepared) -> None:
     f = now.instruction
-    machine.set(address, int(f.op), int(now.error), now.cycles, now.slots, f.fields)
+    cost = now.cost
+    machine.set(
+        address, int(f.op), int(now.error), cost.steps, cost.settle, cost.fence, now.slots, f.fields
+    )

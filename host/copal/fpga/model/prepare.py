@@ -11,7 +11,7 @@ from copal.fpga.config import EngineConfig
 from copal.fpga.isa import ErrorCode, Instruction, Op
 from copal.fpga.model.checks import check
 from copal.fpga.model.memories import Beats
-from copal.fpga.model.timing import cycles, enabled_slots
+from copal.fpga.model.timing import Cost, cost, enabled_slots
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Prepared:
     """Its fields; an END if they could not be decoded."""
     error: ErrorCode
     """That its fields or addresses have, which ends the RUN."""
-    cycles: int
-    """Clock cycles by the cycle model."""
+    cost: Cost
+    """What it takes of the engine's time."""
     slots: int
     """Slots in which the array adds products."""
 
@@ -60,9 +60,10 @@ class Code:
 
 
 def _prepared(word: int, config: EngineConfig) -> Prepared:
+    end = Instruction(Op.END)
     try:
         f = Instruction.decode(word)
     except ProgramError as error:
         code = ErrorCode.OPCODE if error.field == "op" else ErrorCode.FIELD
-        return Prepared(Instruction(Op.END), code, 0, 0)
-    return Prepared(f, check(f, config), cycles(f, config), enabled_slots(f))
+        return Prepared(end, code, cost(end, config), 0)
+    return Prepared(f, check(f, config), cost(f, config), enabled_slots(f))
