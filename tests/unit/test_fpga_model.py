@@ -12,7 +12,7 @@ from fpga_random import fill, random_instruction, small_config
 
 from copal.fpga.config import EngineConfig
 from copal.fpga.isa import ErrorCode, Instruction, Memory, Op, Vop, beats
-from copal.fpga.model import Memories, Model, RunResult, machine
+from copal.fpga.model import Memories, Model, machine
 from copal.native import load, supported
 
 NAMES = ("v", "w", "t", "m", "s", "g", "gb", "k", "range", "a", "b", "bias", "mask", "norm")
@@ -190,7 +190,8 @@ def test_malformed_words_and_the_end_of_the_code():
     """Unknown kinds, reserved bits, and no END."""
     model = Model(small_config(4))
     model.memories.code[0, 0] = 15
-    assert model.run() == RunResult(ErrorCode.OPCODE, 0, 0, 0)
+    result = model.run()
+    assert (result.error, result.pc, result.slots) == (ErrorCode.OPCODE, 0, 0)
     model.memories.code[0] = (7, 0, 0, 0, 1)
     assert model.run().error == ErrorCode.FIELD
     model.memories.code[:] = beats([Instruction(Op.SCALAR)])

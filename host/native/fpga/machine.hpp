@@ -39,7 +39,7 @@ class Clock {
       return;
     }
     settled_ = std::max(settled_, now_ + next.settle);
-    if (next.fence) now_ = settled_ + 1;
+    if (next.fence) now_ = settled_;
   }
 
   int64_t now() const { return now_; }

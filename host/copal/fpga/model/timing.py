@@ -32,7 +32,7 @@ def cost(f: Instruction, config: EngineConfig) -> Cost:
 def cycles(f: Instruction, config: EngineConfig) -> int:
     """Cycles of an instruction on its own, its fence included; `run_cycles` is exact for many."""
     own = cost(f, config)
-    return 1 + own.steps + (own.settle + 1 if own.fence else 0)
+    return 1 + own.steps + (own.settle if own.fence else 0)
 
 
 def run_cycles(code: Iterable[Instruction], config: EngineConfig) -> int:
@@ -79,7 +79,7 @@ class Clock:
             return
         self._settled = max(self._settled, self.now + cost.settle)
         if cost.fence:
-            self.now = self._settled + 1
+            self.now = self._settled
 
     def total(self) -> int:
         """Cycles of the RUN so far."""
