@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""Cell counts of an engine by yosys: an estimate. Nothing is placed, no time is known.
+
+Modules are synthesised once, however often they are instantiated, and counted as often as they are:
+what yosys would save across their borders is not saved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+
+from copal.errors import FpgaError
+from copal.fpga import tools
+
+#: What a cell takes, by family: cell name to (resource, amount). LUT RAM and shift registers are
+#: LUTs; two small block RAMs share a large one.
+CELLS: Mapping[str, tuple[tuple[str, str, float], ...]] = {
+    "xilinx": (
+        (r"LUT[1-6]|INV", "lut", 1),
+        (r"RAM32X1S|RAM64X1S|SRL16E|SRLC32E", "lut", 1),
+        (r"RAM32X1D|RAM64X1D|RAM128X1S", "lut", 2),
+        (r"RAM32M|RAM64M|RAM128X1D", "lut", 4),
+        (r"RAM32M16|RAM64M8", "lut", 8),
+        (r"FD[RSCP]E(_1)?", "ff", 1),
+        (r"RAMB36E[12]", "bram", 1),
+        (r"RAMB18E[12]", "bram", 0.5),
+        (r"URAM288.*", "uram", 1),
+        (r"DSP48E[12]", "dsp", 1),
+    ),
+    "ecp5": (
+        (r"LUT4", "lut", 1),
+        (r"CCU2C", "lut", 2),
+        (r"TRELLIS_DPR16X4", "lut", 4),
+        (r"TRELLIS_FF", "ff", 1),
+        (r"DP16KD", "bram", 1),
+        (r"MULT18X18D", "dsp", 1),
+    ),
+}
+LIMIT_S = 5400
+"""Longest synthesis."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Resources of a design."""
+
+    lut: float = 0
+    """Look-up tables, those that serve as RAM or shift registers included."""
+    ff: float = 0
+    """Flip-flops."""
+    bram: float = 0
+    """Block RAMs: of 36 kbit (Xilinx), of 18 kbit (ECP5)."""
+    uram: float = 0
+    """UltraRAMs of 288 kbit."""
+    dsp: float = 0
+    """Multiplier blocks."""
+
+
+def command(family: str, top: str, netlist: Path | None = None) -> str:
+    """The yosys command that synthesises for a family: xc7, xcup or ecp5."""
+    if family == "ecp5":
+        return f"synth_ecp5 -top {top}" + (f" -json {netlist}" if netlist else "")
+    ultra = " -uram" if family == "xcup" else ""
+    return f"synth_xilinx -family {family}{ultra} -top {top}"
+
+
+def synthesise(
+    files: Sequence[Path], top: str, family: str, out: Path, netlist: Path | None = None
+) -> Counts:
+    """Counts what a design takes, in a process of its own; the result is kept in `out`.
+
+    Args:
+        files: Verilog files, headers included.
+        top: Top module.
+        family: `xc7`, `xcup` or `ecp5`.
+        out: Folder for the log and the counts; made if it is absent.
+        netlist: Where to write the JSON that nextpnr reads; ecp5 only.
+
+    Raises:
+        BackendUnavailableError: yosys is missing.
+        FpgaError: yosys failed; names its log.
+    """
+    tools.require("synthesis", ["pyosys"])
+    out.mkdir(parents=True, exist_ok=True)
+    kept, stat, log = out / "counts.json", out / "stat.txt", out / "yosys.log"
+    key = _key(files, command(family, top))
+    if kept.is_file() and (netlist is None or netlist.is_file()):
+        found = json.loads(kept.read_text())
+        if found.pop("key") == key:
+            return Counts(**found)
+    folders = " ".join(f"-I{folder}" for folder in sorted({str(f.parent) for f in files}))
+    names = " ".join(str(f) for f in files if f.suffix == ".v")
+    passes = (f"read_verilog -sv {folders} {names}", command(family, top, netlist))
+    script = ["import sys", "from pyosys import libyosys as ys", "design = ys.Design()"]
+    script += [f"ys.run_pass('tee -q -a {log} {p}', design)" for p in passes]
+    script += [f"ys.run_pass('tee -q -o {stat} stat -json', design)"]
+    log.unlink(missing_ok=True)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "\n".join(script)],
+            capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise FpgaError("yosys", f"an end within {LIMIT_S} s", "none", f"see {log}") from error
+    if done.returncode != 0 or not stat.is_file():
+        got = (done.stderr or done.stdout).strip()[-400:] or f"exit status {done.returncode}"
+        raise FpgaError("yosys", "a design that it can synthesise", got, f"see {log}")
+    text = stat.read_text()
+    counts = count(json.loads(text[text.index("{") :])["design"]["num_cells_by_type"], family)
+    kept.write_text(json.dumps({"key": key, **asdict(counts)}))
+    return counts
+
+
+def count(cells: Mapping[str, int], family: str) -> Counts:
+    """Resources of the cells that yosys lists: cell type to number."""
+    found: dict[str, float] = {}
+    for pattern, resource, amount in CELLS["ecp5" if family == "ecp5" else "xilinx"]:
+        number = sum(n for cell, n in cells.items() if re.fullmatch(pattern, cell))
+        found[resource] = found.get(resource, 0) + amount * number
+    return Counts(**found)
+
+
+def _key(files: Sequence[Path], passes: str) -> str:
+    digest = hashlib.sha256(f"{passes} {metadata.version('pyosys')}".encode())
+    for path in sorted(files, key=lambda p: p.name):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
