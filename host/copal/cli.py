@@ -192,6 +192,13 @@ def simulate(args: Sequence[str]) -> int:
     return simulation.run(_parse(simulation.SimulateConfig, "copal simulate", args))
 
 
+def build(args: Sequence[str]) -> int:
+    """Build the FPGA engine for a board."""
+    from copal.fpga import boards_build
+
+    return boards_build.run(_parse(boards_build.BuildConfig, "copal build", args))
+
+
 VERBS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "train": (train, "train an agent"),
     "eval": (evaluate, "score a trained policy"),
@@ -199,6 +206,7 @@ VERBS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "devices": (devices, "list the backends: available, or the reason why not"),
     "bench": (bench, "measure the replay, one learner update, or training beside other frameworks"),
     "simulate": (simulate, "verify the FPGA engine's RTL: cocotb test benches, random stalls"),
+    "build": (build, "build the FPGA engine for a board: Verilog, estimate, project, bitstream"),
 }
 
 
