@@ -30,8 +30,9 @@ train: $(VENV)/installed  ## train DQN on LunarLander-v3 until it is solved
 test: $(VENV)/developing  ## run all tests
 	$(BIN)/python -m pytest
 
-sim: $(VENV)/developing  ## verify the FPGA engine: every test bench, SECONDS a soak
+sim: $(VENV)/developing  ## verify the FPGA engine: every test bench, SECONDS a soak; an ECP5 bitstream
 	$(BIN)/copal simulate --seconds $(SECONDS)
+	$(BIN)/copal build --board ecp5 --stage bitstream
 
 lint: $(VENV)/developing  ## check style of Python and C++
 	$(BIN)/ruff check host tests hls sim
