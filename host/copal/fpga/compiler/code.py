@@ -14,7 +14,7 @@ from copal.fpga.compiler.draft import Draft, Geometry, Scale, finished, renamed
 from copal.fpga.compiler.schedule import fences, steps
 from copal.fpga.config import EngineConfig
 from copal.fpga.isa import BEATS, FIELDS, Instruction, Op, beats
-from copal.fpga.model.timing import cycles
+from copal.fpga.model.timing import cycles, run_cycles
 
 Beats = NDArray[np.uint64]
 
@@ -74,8 +74,8 @@ class CodeWriter:
         for i, draft in enumerate(drafts):
             for field, scale in draft.scales.items():
                 self.fields.append(Field(pc + i, field, renamed(scale, self._names)))
-        took = 1 + sum(cycles(ins, self._config) for ins in made)
         made.append(Instruction(Op.END))
+        took = run_cycles(made, self._config)
         macs = sum(ins.macs for ins in made)
         self.instructions += made
         self.entries.append(Entry(name, pc, len(made), took, macs))
