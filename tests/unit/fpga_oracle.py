@@ -213,7 +213,6 @@ class Oracle:
                     whole = rounded(x, f[e], self.config.sum_bits)
                     if f["bias"]:
                         mem.bias[f[base] + word, j] = whole
-                        self.count(f[entry], whole, self.config.sum_bits)
                     else:
                         mem.a[f[base] + word, j] = saturate(whole, bits)
                         self.count(f[entry], whole, bits)

@@ -13,15 +13,14 @@
 
 namespace copal::fpga {
 
-// Copies parameters as integers to A or BIAS.
+// Copies parameters as integers to A or BIAS; `values` are those before saturation to `bits`.
 template <class T>
 void copy_integers(T* out, const float* x, int64_t count, int64_t exponent, int bits, int sum_bits,
-                   uint64_t* range, int64_t entry, std::vector<int64_t>& values) {
+                   std::vector<int64_t>& values) {
   const double scale = std::ldexp(1.0, static_cast<int>(exponent));
   values.resize(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) values[i] = to_integer(x[i], scale, sum_bits);
   for (int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(saturate(values[i], bits));
-  note_range(range, entry, values.data(), count, bits);
 }
 
 inline void adam(const Memories& mem, const int32_t* g, const float* k, int64_t at, int64_t count,
@@ -59,11 +58,10 @@ inline void update(const Memories& mem, const Fields& f, std::vector<int64_t>& v
   if (f.average) average(mem, k, at, count);
   const auto copy = [&](const float* x, int64_t bias_at, int64_t a_at, int64_t e, int64_t entry) {
     if (f.bias) {
-      copy_integers(mem.bias + bias_at * p, x + at, count, e, mem.sum_bits, mem.sum_bits, mem.range,
-                    entry, values);
+      copy_integers(mem.bias + bias_at * p, x + at, count, e, mem.sum_bits, mem.sum_bits, values);
     } else {
-      copy_integers(mem.a + a_at * p, x + at, count, e, mem.operand_bits, mem.sum_bits, mem.range,
-                    entry, values);
+      copy_integers(mem.a + a_at * p, x + at, count, e, mem.operand_bits, mem.sum_bits, values);
+      note_range(mem.range, entry, values.data(), count, mem.operand_bits);
     }
   };
   if (f.copy_w) copy(mem.w, f.b_base, f.aw_base, f.e_w, f.range_w);

@@ -187,7 +187,8 @@ class Units:
             if copied:
                 whole = floats.ftoi(value, exponent, self.config.sum_bits).astype(np.int64)
                 target[base : base + count] = saturate(whole, bits)
-                note_range(mem, entry, whole, bits)
+                if not f["bias"]:
+                    note_range(mem, entry, whole, bits)
 
     def norm(self, f: Instruction) -> None:
         """Sum of squares of a gradient."""
