@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ def box(width: int) -> gym.spaces.Box:
     return gym.spaces.Box(-1, 1, (width,), np.float32)
 
 
+@functools.cache
 def dqn_built(
     width: int = 3, actions: int = 4, hidden: tuple[int, ...] = (9, 7), **settings: Any
 ) -> Built:
@@ -44,6 +46,12 @@ ALGORITHMS: dict[str, Callable[[], Built]] = {
         box(3), box(1), sac.SacConfig(hidden=(8,), max_grad_norm=0.3, target_update_interval=3)
     ),
 }
+
+
+@functools.cache
+def algorithm(name: str) -> Built:
+    """One of `ALGORITHMS`; capturing takes longer than a test."""
+    return ALGORITHMS[name]()
 
 
 def relative(got: Any, want: Any) -> float:
@@ -101,7 +109,7 @@ def _stepped(phase: Phase, gradient: Any, start: Any, moments: Any, step: int) -
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_updates_of_every_algorithm(name: str, rng: np.random.Generator) -> None:
     """Gradients, TD errors, optimiser and targets over several updates."""
-    _, errors = follow(ALGORITHMS[name](), 20, 6, rng)
+    _, errors = follow(algorithm(name), 20, 6, rng)
     assert np.median(errors) < 5e-3
 
 
@@ -129,7 +137,7 @@ def test_odd_shapes(
 @pytest.mark.parametrize("bits", [16, 18])
 def test_operand_widths(bits: int, rng: np.random.Generator) -> None:
     """Narrower operands are less exact, not wrong."""
-    _, errors = follow(ALGORITHMS["td3"](), 16, 4, rng, operand_bits=bits)
+    _, errors = follow(algorithm("td3"), 16, 4, rng, operand_bits=bits)
     assert np.median(errors) < (5e-3 if bits == 18 else 2e-2)
 
 
@@ -139,7 +147,7 @@ def test_blocks_sum_to_the_whole_batch(
     name: str, block_rows: int, rng: np.random.Generator
 ) -> None:
     """A batch in blocks, the last one smaller, gives the same TD errors and the same step."""
-    built = ALGORITHMS[name]()
+    built = algorithm(name)
     batch = random_batch(built.update, 21, rng)
     runs = []
     for rows in (None, block_rows):
