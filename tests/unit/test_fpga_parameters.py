@@ -59,7 +59,7 @@ def test_capacity_names_the_memory() -> None:
             compile_update(update, engine(depths=replace(LARGE, **{name: 2})), 8)
     assert compile_update(update, engine(depths=needed), 8).block_rows == 8
     half = replace(needed, parameters=needed.parameters // 2)
-    with pytest.raises(ConfigError, match="depths.parameters"):
+    with pytest.raises(ConfigError, match=r"depths\.parameters"):
         compile_update(update, engine(depths=half), 8)
 
 
@@ -115,7 +115,7 @@ def _update(
 
 def test_targets_that_do_not_fit_the_scheme() -> None:
     """One follower a network, of the same size, that is not trained itself."""
-    nets = tuple(Network(n, 4) for n in "abc") + (Network("d", 5),)
+    nets = (*(Network(n, 4) for n in "abc"), Network("d", 5))
     for targets in (
         (Target("a", "b"), Target("a", "c")),
         (Target("a", "b"), Target("c", "b")),
@@ -161,7 +161,7 @@ def test_a_target_that_a_later_phase_reads_is_averaged_at_the_end() -> None:
     phases = built.update.phases
     later = replace(phases[0], every=2)
     update = replace(built.update, phases=(later, phases[1], phases[0]))
-    with pytest.raises(ProgramError, match="sets|gradient"):
+    with pytest.raises(ProgramError, match=r"sets|gradient"):
         compile_update(replace(update, phases=(*update.phases, *update.phases)), engine(), 8)
     plan = compile_update(update, engine(), 8)
     last = [run.entry for run in plan.runs(1)[-2:]]
