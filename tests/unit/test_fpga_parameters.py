@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fpga_engine import LARGE, engine
+from fpga_engine import LARGE, Engine, engine
 from test_fpga_compiler import ALGORITHMS, algorithm, dqn_built
 
 from copal.algorithms import td3
@@ -166,6 +166,24 @@ def test_a_target_that_a_later_phase_reads_is_averaged_at_the_end() -> None:
     plan = compile_update(update, engine(), 8)
     last = [run.entry for run in plan.runs(1)[-2:]]
     assert last == [plan.phases[2].step_average, plan.averages["actor_target"]]
+
+
+def test_a_target_of_an_untrained_network_has_a_set_of_its_own(rng: np.random.Generator) -> None:
+    """Its rate is read where no phase's is."""
+    nets = tuple(Network(n, 4) for n in "abc")
+    read = tuple(
+        Op("param", (), Buffer(f"p{n}", 4), {"network": n, "offset": 0}) for n in "bc"
+    )  # fmt: skip
+    update = _update(nets, read, (Target("b", "c", tau=0.25),))
+    plan = compile_update(update, engine(), 3)
+    assert [run.scalars for run in plan.runs(0)] == [None, 0, 1]
+    np.testing.assert_array_equal(plan.scalars(1, 1)[6:8], np.float32([0.25, 0.75]))
+    parameters = {n: rng.normal(size=4).astype(np.float32) for n in "abc"}
+    run = Engine(plan, parameters, rng)
+    run.step({"x": rng.normal(size=(3, 2)).astype(np.float32)})
+    want = 0.75 * parameters["c"] + 0.25 * parameters["b"]
+    np.testing.assert_allclose(run.parameters()["c"], want, rtol=1e-6)
+    np.testing.assert_array_equal(run.parameters()["b"], parameters["b"])
 
 
 def test_scalars_are_those_of_the_optimiser() -> None:

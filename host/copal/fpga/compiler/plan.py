@@ -149,7 +149,7 @@ class Plan:
                 for j, entry in enumerate(block.runs):
                     first = block.first == 0 and j == 0
                     found.append(Run(entry, not first, i, None if j else block, None))
-            target = self._due(i, updates)
+            target = due_target(self.update, i, updates)
             step = plan.step if target is None else plan.step_average
             assert step is not None
             found.append(Run(step, True, i, None, i))
@@ -159,9 +159,6 @@ class Plan:
                 entry = self.averages[t.target]
                 found.append(Run(entry, True, None, None, self.set_of(t.source)))
         return tuple(found)
-
-    def _due(self, phase: int, updates: int) -> str | None:
-        return due_target(self.update, phase, updates)
 
     def set_of(self, source: str) -> int:
         """The set of K with the rate at which the target of `source` follows."""
@@ -221,13 +218,7 @@ def averaging_set(update: Update, source: str) -> int:
     numbers = [i for i, p in enumerate(update.phases) if p.program.gradient == source]
     if numbers:
         return numbers[-1]
-    untrained = [t.source for t in update.targets if t.source not in update.trained()]
-    rates = list(
-        dict.fromkeys(
-            update.targets[i].tau
-            for i in range(len(update.targets))
-            if update.targets[i].source in untrained
-        )
-    )
+    trained = update.trained()
+    rates = list(dict.fromkeys(t.tau for t in update.targets if t.source not in trained))
     rate = next(t.tau for t in update.targets if t.source == source)
     return len(update.phases) + rates.index(rate)

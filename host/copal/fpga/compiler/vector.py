@@ -127,13 +127,21 @@ class VectorUnit:
         draft.reads, draft.writes = tuple(reads), (out,)
         self.drafts.append(draft)
 
-    def move(self, out: Span, value: Value, **condition: object) -> None:
-        """Writes `value` to `out`; `condition` as `emit` takes it."""
+    def move(
+        self,
+        out: Span,
+        value: Value,
+        condition: Operand | None = None,
+        *,
+        pred: int = 0,
+        compared: float | None = None,
+        note: str = "",
+    ) -> None:
+        """Writes `value` to `out`, where the condition holds; `pred` and so on as in `emit`."""
+        vop, scale = Vop.MOV, None
         if isinstance(value, Raw):
-            scale = Scale(0, ((value.scale, 1),))
-            self.emit(Vop.ITOF, out, value, scale=scale, **condition)  # type: ignore[arg-type]
-        else:
-            self.emit(Vop.MOV, out, value, **condition)  # type: ignore[arg-type]
+            vop, scale = Vop.ITOF, Scale(0, ((value.scale, 1),))
+        self.emit(vop, out, value, condition, pred=pred, compared=compared, scale=scale, note=note)
 
     def binary(self, kind: str, out: Span, x: Operand | float, y: Operand | float) -> None:
         """An operation of `BINARY`; not both operands are constants."""
@@ -145,7 +153,7 @@ class VectorUnit:
         """`out` = `y` where the condition is not zero; elsewhere `z`, None: what is there."""
         if z is not None:
             self.move(out, z, note="where: otherwise")
-        self.move(out, y, y=condition, pred=_NOT_ZERO, note="where")
+        self.move(out, y, condition, pred=_NOT_ZERO, note="where")
 
     def gather(self, out: Span, x: Operand | Raw, index: Operand) -> None:
         """Column `index` of `x`, row by row."""
@@ -154,7 +162,7 @@ class VectorUnit:
             if j == 0:
                 self.move(out, part, note="gather")
             else:
-                self.move(out, part, y=index, pred=_EQUAL, compared=float(j), note="gather")
+                self.move(out, part, index, pred=_EQUAL, compared=float(j), note="gather")
 
     def scatter(self, out: Span, x: Operand, index: Operand) -> None:
         """`x` in column `index`, zero in the others."""
@@ -190,7 +198,7 @@ class VectorUnit:
         self.move(out, float(x.width - 1), note="argmax")
         for j in range(x.width - 2, -1, -1):
             here = Operand(found.part(j, j + 1))
-            self.move(out, float(j), y=here, pred=_NOT_ZERO, note="argmax")
+            self.move(out, float(j), here, pred=_NOT_ZERO, note="argmax")
 
 
 def negated(value: Operand | float) -> Operand | float:
