@@ -18,12 +18,12 @@ from copal.errors import ConfigError, UnknownNameError
 from copal.fpga import tools
 from copal.fpga.config import Depths, EngineConfig
 
-#: Small enough to build and simulate in seconds; depths are no powers of two on purpose.
+#: Small enough to build and simulate in seconds.
 SMALL = EngineConfig(
     array_size=4,
     vector_lanes=2,
     adam_lanes=2,
-    depths=Depths(code=48, vector=200, a=300, b=280, parameters=180, bias=24, mask=250, range=20),
+    depths=Depths(code=16, vector=160, a=256, b=256, parameters=256, bias=24, mask=256, range=8),
 )
 
 
@@ -41,6 +41,13 @@ class Dut:
 
 DUTS: Mapping[str, Dut] = {
     "port": Dut("port", ("port.v",)),
+    "seq": Dut("seq", ("seq.v",)),
+    "rotate": Dut("rotate", ("rotate.v",)),
+    "row": Dut("row", ("row.v",)),
+    "post": Dut("post", ("post.v",)),
+    "vec": Dut("vec", ("vec.v",)),
+    "adam": Dut("adam", ("adam.v",)),
+    "engine": Dut("copal_engine"),
 }
 
 
@@ -127,7 +134,8 @@ def simulate(name: str, config: SimulateConfig, seed: int) -> Result:
         "seed": seed,
         "module": f"test_{name}",
     }
-    folders = [str(bench / name), str(bench / "lib"), *sys.path]
+    tests = tools.root() / "tests" / "unit"
+    folders = [str(bench / name), str(bench / "lib"), str(tests), *sys.path]
     environment = {
         **os.environ,
         **(tools.verilator_environment() if config.simulator == "verilator" else {}),
@@ -140,9 +148,9 @@ def simulate(name: str, config: SimulateConfig, seed: int) -> Result:
             [sys.executable, str(bench / "lib" / "runner.py"), json.dumps(job)],
             env=environment, stdout=file, stderr=subprocess.STDOUT, check=False, cwd=out,
         )  # fmt: skip
-    tests, failed = _counts(results)
+    ran, failed = _counts(results)
     waves = next(iter([*out.glob("*.vcd"), *out.glob("*.fst")]), None) if config.waves else None
-    return Result(name, tests, failed, time.monotonic() - begin, log, waves)
+    return Result(name, ran, failed, time.monotonic() - begin, log, waves)
 
 
 def sources(dut: Dut, out: Path) -> list[Path]:
