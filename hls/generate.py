@@ -23,6 +23,12 @@ DSLX = HERE / "dslx"
 RTL = HERE / "rtl"
 
 
+_ASSIGNED = re.compile(r"\s*(?:assign )?(?P<to>\w+)(?P<to_bits>\[.*\])? <?= (?P<value>[^;]*);$")
+_REGISTER = re.compile(r"\s*reg (?:\[[^\]]*\] )?(?P<name>\w+);$")
+_NAME = re.compile(r"\b[A-Za-z_]\w*")
+_LITERAL = re.compile(r"\d+'s?[bdh][0-9a-fA-F_xz]+")
+
+
 class GenerateError(RuntimeError):
     """A source cannot be compiled, or the compiler is not installed."""
 
@@ -53,6 +59,8 @@ class Module:
         return parameters[self.stages or f"STAGES_{self.name.upper()}"]
 
 
+#: Arguments of `adam` that change only while no UPDATE is under way.
+SCALARS = ("beta1", "c1", "beta2", "c2", "alpha", "eps", "tau", "c_tau", "scale")
 #: What an engine consists of.
 MODULES = (
     Module("decode"),
@@ -66,6 +74,8 @@ MODULES = (
     Module("ranges"),
     Module("gather"),
     Module("norm", proc=True),
+    Module("vec"),
+    Module("adam", held=SCALARS),
 )
 
 
@@ -160,9 +170,7 @@ def compile_module(
         text: str = package.schedule_and_codegen(**options).get_verilog_text()
     except Exception as error:  # whatever class XLS has for a failed compilation
         raise GenerateError(f"{module.name}.x: {error}") from error
-    for name in module.held:
-        text = _without_registers(text, name)
-    return text
+    return _without_registers(text, module.held) if module.held else text
 
 
 def intermediate(module: Module, folder: Path, xls: ModuleType | None = None) -> Any:
@@ -188,12 +196,33 @@ def intermediate(module: Module, folder: Path, xls: ModuleType | None = None) ->
     return package
 
 
-def _without_registers(text: str, name: str) -> str:
-    """Replaces the pipeline registers of an input by the input itself."""
-    register = rf"p\d+_{name}\b"
-    text = re.sub(rf"^\s*reg [^;\n]*\b{register};\n", "", text, flags=re.M)
-    text = re.sub(rf"^\s*{register} <= [^;\n]*;\n", "", text, flags=re.M)
-    return re.sub(rf"\b{register}", name, text)
+def _without_registers(text: str, held: tuple[str, ...]) -> str:
+    """Makes wires of all pipeline registers that depend on nothing but `held` inputs."""
+    still, lines = set(held), text.splitlines()
+    assigned = [(i, _ASSIGNED.match(line)) for i, line in enumerate(lines)]
+    pending = [(i, m["to"], m["to_bits"], m["value"]) for i, m in assigned if m]
+    registers = {}
+    while True:
+        more = [
+            (i, to, value)
+            for i, to, bits, value in pending
+            if not bits and to not in still and set(_NAME.findall(_LITERAL.sub("", value))) <= still
+        ]
+        if not more:
+            break
+        still |= {to for _, to, _ in more}
+        registers |= {i: (to, value) for i, to, value in more if "<=" in lines[i]}
+    wires = {to for to, _ in registers.values()}
+    kept = []
+    for i, line in enumerate(lines):
+        declared = _REGISTER.match(line)
+        if declared and declared["name"] in wires:
+            kept.append(line.replace("reg", "wire", 1))
+        elif i not in registers:
+            kept.append(line)
+    end = len(kept) - 1 - kept[::-1].index("endmodule")
+    kept[end:end] = [f"  assign {to} = {value};" for to, value in registers.values()]
+    return "\n".join([*kept, ""])
 
 
 def _xls() -> ModuleType:

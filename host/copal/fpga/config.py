@@ -97,22 +97,27 @@ class EngineConfig:
         """Multipliers of the array, P x P."""
         return self.array_size**2
 
+    @property
+    def fetch(self) -> int:
+        """Least cycles from one instruction to the next, however short the first one is."""
+        return STAGES["decode"] + 3
+
     def fence(self, op: str) -> int:
-        """Cycles from the last slot of an instruction until its results can be read.
+        """Cycles that a fence adds: from the last slot until the results can be read.
 
         Args:
             op: Name of the instruction, `PRODUCT` for instance.
         """
-        memory = 2  # a bank's read, and the register behind it
-        array = memory + STAGES["rotate"] + STAGES["row"] + self.array_size + 4
+        post, skew, vec, adam = (STAGES[name] for name in ("post", "skew", "vec", "adam"))
+        drain = STAGES["rotate"] + self.array_size + STAGES["pick"] + post
         stages = {
-            "PRODUCT": array + STAGES["post"] + 4,
-            "VECTOR": memory + STAGES["vec"] + 4,
-            "QUANT": memory + STAGES["vec"] + STAGES["post"] + 6,
-            "UPDATE": memory + STAGES["adam"] + STAGES["post"] + 6,
-            "NORM": memory + STAGES["norm"] + 6,
-            "BROADCAST": memory + 4,
-            "SCALAR": memory + 4,
+            "PRODUCT": drain + max(STAGES["gather"], skew) + 5,
+            "VECTOR": vec + 3,
+            "QUANT": vec + post + skew + 3,
+            "UPDATE": adam + post + skew + 5,
+            "NORM": STAGES["norm"] + 2,
+            "BROADCAST": 4,
+            "SCALAR": 2,
         }
         return stages[op]
 

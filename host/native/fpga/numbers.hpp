@@ -52,10 +52,13 @@ inline float from_integer(int32_t x, double scale) {
   return canonical(static_cast<float>(x * scale));
 }
 
+// Entry of RANGE that stands for none.
+inline constexpr int64_t kNoRange = 255;
+
 // Adds `count` values before their saturation to `bits` bits to an entry of RANGE (255: none).
 inline void note_range(uint64_t* range, int64_t entry, const int64_t* values, int64_t count,
                        int bits) {
-  if (entry == 255) return;
+  if (entry == kNoRange) return;
   uint64_t saturated = 0, magnitudes = 0;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t x = values[i];
