@@ -38,11 +38,14 @@ module array #(
 );
   localparam P = `COPAL_P, LP = `COPAL_LP, W = `COPAL_W, ACC = `COPAL_ACC, COLUMN = W + 16;
   wire [P*ACC-1:0] shadow [0:P-1];
+  wire row_clk;
+  clock_gate #(.CYCLES(5)) u_gate (
+    .clk(clk), .rst(rst), .active(en || last), .gated(row_clk));
   genvar i, j, k;
   generate
     for (i = 0; i < P; i = i + 1) begin : g_row
       row u_row (
-        .clk(clk), .rst(rst),
+        .clk(row_clk), .rst(rst),
         .row__x({en, first, last, bias[i*ACC +: ACC], a[i*W +: W], b}),
         .row__x_valid(1'b1), .row__x_ready(),
         .row__y({columns[i*COLUMN +: COLUMN], shadow[i]}), .row__y_valid(), .row__y_ready(1'b1));

@@ -287,8 +287,11 @@ module engine #(
     .clk(clk), .in({s_first && f_norm_first, f_norm ? f_gb : f_bias, f_shift, s_step}),
     .out({norm_first3, gb3, shift3, step3}));
   wire [P*32-1:0] g_word = gb3 ? gb_raw : g_raw;
+  wire norm_clk;
+  clock_gate #(.CYCLES(NORM)) u_norm_gate (
+    .clk(clk), .rst(rst), .active(norm3), .gated(norm_clk));
   norm u_norm (
-    .clk(clk), .rst(rst), .norm__x({norm3, norm_first3, shift3, g_word}), .norm__x_valid(1'b1),
+    .clk(norm_clk), .rst(rst), .norm__x({norm3, norm_first3, shift3, g_word}), .norm__x_valid(1'b1),
     .norm__x_ready(), .norm__y(norm_data), .norm__y_valid(), .norm__y_ready(1'b1));
   delay_valid #(.STAGES(NORM)) u_norm_we (.clk(clk), .rst(rst), .in(norm_last3), .out(norm_we));
   delay #(.WIDTH(20), .STAGES(NORM + 3)) u_norm_addr (

@@ -85,6 +85,9 @@ module optimiser #(
   endgenerate
 
   // ---- lanes
+  wire lane_clk;
+  clock_gate #(.CYCLES(ADAM + 4)) u_gate (
+    .clk(clk), .rst(rst), .active(update), .gated(lane_clk));
   wire        adam4, average4;
   wire [26:0] exponents4;
   delay #(.WIDTH(29), .STAGES(4)) u_flags (
@@ -93,7 +96,7 @@ module optimiser #(
   generate
     for (j = 0; j < AL; j = j + 1) begin : g_adam
       adam u_adam (
-        .clk(clk), .step(adam4), .average(average4),
+        .clk(lane_clk), .step(adam4), .average(average4),
         .e_g(exponents4[26:18]), .e_w(exponents4[17:9]), .e_t(exponents4[8:0]),
         .beta1(scalars[8*32 +: 32]), .c1(scalars[7*32 +: 32]), .beta2(scalars[6*32 +: 32]),
         .c2(scalars[5*32 +: 32]), .alpha(scalars[4*32 +: 32]), .eps(scalars[3*32 +: 32]),

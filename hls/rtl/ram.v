@@ -87,3 +87,28 @@ module delay_valid #(
   endgenerate
   assign out = line[STAGES*WIDTH +: WIDTH];
 endmodule
+
+// The clock of a pipeline: on a device simply the clock. Simulations that define COPAL_GATE_CLOCKS
+// stop it while `active` has been low for CYCLES, when nothing that counts is in the pipeline, and
+// so need not compute what it would do.
+module clock_gate #(
+  parameter CYCLES = 1
+) (
+  input  wire clk,
+  input  wire rst,
+  input  wire active,
+  output wire gated
+);
+`ifdef COPAL_GATE_CLOCKS
+  reg [7:0] left;
+  reg       on;
+  always @(posedge clk) begin
+    if (rst || active) left <= CYCLES;
+    else if (left != 8'd0) left <= left - 8'd1;
+  end
+  always @(negedge clk) on <= rst || active || left != 8'd0;
+  assign gated = clk && on;
+`else
+  assign gated = clk;
+`endif
+endmodule

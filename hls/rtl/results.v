@@ -58,6 +58,9 @@ module results (
   localparam RANGES = `COPAL_STAGES_RANGES;
 
   // ---- lanes
+  wire lane_clk;
+  clock_gate #(.CYCLES(POST)) u_gate (
+    .clk(clk), .rst(rst), .active(valid), .gated(lane_clk));
   wire [P-1:0]    positive, saturated;
   wire [P*32-1:0] magnitude, wide;
   wire [P*W-1:0]  elem;
@@ -66,7 +69,7 @@ module results (
   generate
     for (j = 0; j < P; j = j + 1) begin : g_post
       post u_post (
-        .clk(clk), .sum(sums[j*ACC +: ACC]), .shift(shift), .relu(relu), .use_mask(use_mask),
+        .clk(lane_clk), .sum(sums[j*ACC +: ACC]), .shift(shift), .relu(relu), .use_mask(use_mask),
         .mask(mask[j]), .narrow(narrow), .counted(counted[j]),
         .out({positive[j], saturated[j], magnitude[j*32 +: 32], wide[j*32 +: 32],
               elem[j*W +: W]}));

@@ -70,6 +70,9 @@ module vector #(
   endgenerate
 
   // ---- lanes
+  wire lane_clk;
+  clock_gate #(.CYCLES(VEC + 4)) u_gate (
+    .clk(clk), .rst(rst), .active(write || quant), .gated(lane_clk));
   wire [LP-1:0]    step3;
   wire [FLAGS-1:0] flags4;
   wire             quant4;
@@ -90,7 +93,7 @@ module vector #(
     end
     for (j = 0; j < VL; j = j + 1) begin : g_vec
       vec u_vec (
-        .clk(clk),
+        .clk(lane_clk),
         .vop(flags4[53:49]), .exponent(flags4[48:40]), .imm(flags4[39:8]), .pred(flags4[7:6]),
         .x_imm(flags4[5]), .y_imm(flags4[4]), .x_abs(flags4[3]), .x_neg(flags4[2]),
         .y_abs(flags4[1]), .y_neg(flags4[0]), .quant(quant4),

@@ -25,6 +25,7 @@ _CFLAGS = "-O3 -fPIC -march=native -fno-plt -Wno-attributes"
 #: `--x-initial unique`: registers and memories start with random bits of a seed.
 _VERILATOR = (
     "--cc", "-O3", "--x-assign", "fast", "--x-initial", "unique", "--no-timing", "-sv",
+    "-DCOPAL_GATE_CLOCKS",
     "-Wno-fatal", "-Wno-WIDTH", "-Wno-LITENDIAN", "-Wno-SELRANGE", "-Wno-DECLFILENAME",
 )  # fmt: skip
 
