@@ -33,6 +33,9 @@ def operands(rng: np.random.Generator, count: int) -> dict[str, np.ndarray]:
     inputs["vop"] = rng.choice(np.array(known, np.uint32), count)
     inputs["pred"] = rng.integers(0, 3, count)
     inputs["quant"] = (rng.random(count) < 0.2).astype(np.uint32)
+    # QUANT takes x as it is.
+    for name in ("vop", "pred", *FLAGS):
+        inputs[name] = np.where(inputs["quant"] == 1, 0, inputs[name])
     inputs["exponent"] = rng.choice([rng.integers(-256, 256), 0, 12], count)
     return inputs
 

@@ -138,7 +138,7 @@ def simulate(name: str, config: SimulateConfig, seed: int) -> Result:
     folders = [str(bench / name), str(bench / "lib"), str(tests), *sys.path]
     environment = {
         **os.environ,
-        **(tools.verilator_environment() if config.simulator == "verilator" else {}),
+        **(_verilator() if config.simulator == "verilator" else {}),
         "PYTHONPATH": os.pathsep.join(f for f in folders if f),
         "COPAL_SIM_CONFIG": json.dumps(asdict(dut.config)),
         "COPAL_SIM_SECONDS": str(config.seconds),
@@ -181,6 +181,13 @@ def _require(simulator: str) -> None:
         tools.require("simulate", [*modules, "verilator"], ["g++", "make", "perl"])
     else:
         tools.require("simulate", modules, ["iverilog"])
+
+
+def _verilator() -> dict[str, str]:
+    """Environment of Verilator; code that runs once, and is large, is not optimised."""
+    found = tools.verilator_environment()
+    found["MAKEFLAGS"] += " OPT_FAST=-O1 OPT_GLOBAL=-O1 OPT_SLOW=-O0"
+    return found
 
 
 def _counts(results: Path) -> tuple[int, int]:
