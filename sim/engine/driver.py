@@ -69,20 +69,21 @@ class Engine:
         return int.from_bytes((await self.registers.read(offset, 4)).data, "little")
 
     async def reset(self, *, soft: bool) -> None:
-        """Resets both in whatever they do, by the register or by the pin."""
+        """Resets both in whatever they do, by the register or by the pin.
+
+        As on a board, the stream ends first: its DMA is reset with the engine.
+        """
+        self.source.assert_reset(True)
         if soft:
             await self.registers.write(CONTROL, b"\1\0\0\0")
-            self.source.clear()
-            while await self.read(STATUS) & 1 and not self._sending():
+            while await self.read(STATUS) & 1:
                 pass
         else:
-            self.source.clear()
             await pulse(self.dut.aclk, self.dut.aresetn, active_level=0)
+        self.source.assert_reset(False)
+        self.source.clear()
         self.sent.clear()
         self.model.write32(CONTROL, 1)
-
-    def _sending(self) -> bool:
-        return bool(self.dut.s_axis_tvalid.value)
 
     async def packet(self, *parts: Any) -> ErrorCode:
         """Sends a packet to both; answers, error and pc have to be the same."""
@@ -92,29 +93,35 @@ class Engine:
         want = self._answer(words)
         await with_timeout(self._rest(len(want)), LIMIT_US, "us")
         assert len(self.sent) == len(want)
-        different = [i for i, (got, _) in enumerate(self.sent) if want[i] not in (None, got)]
+        assert [last for _, last in self.sent] == [last for _, last in want]
+        different = [i for i, (got, _) in enumerate(self.sent) if want[i][0] not in (None, got)]
         assert not different, f"beats {different[:8]} of {len(want)}"
         status = await self.read(STATUS)
         assert status == self.model.read32(STATUS), f"STATUS {status:#x}"
         return ErrorCode(status >> 8 & 0xFF)
 
-    def _answer(self, words: np.ndarray) -> list[int | None]:
-        """What the model answers; cycles of a RUN are not compared."""
-        marks: list[np.ndarray] = []
+    def _answer(self, words: np.ndarray) -> list[tuple[int | None, bool]]:
+        """What the model answers, and TLAST; None: not compared.
+
+        That is the cycles of a RUN, and the slots of one that ended with an error.
+        """
+        found: list[tuple[int | None, bool]] = []
         dump = self.port._dump
 
         def noted(head: Any) -> np.ndarray:
-            found = dump(head)
-            blind = found.astype(object)
+            sent = dump(head)
+            values: list[int | None] = [int(x) for x in sent]
             if head.memory == Memory.STATUS and head.count == 1:
-                blind[1] = None
-            marks.append(blind)
-            return found
+                values[1] = None
+                values[2] = values[2] if self.port.last_run.error == ErrorCode.NONE else None
+            lasts = [False] * (len(values) - 1) + [head.last]
+            found.extend(zip(values, lasts, strict=True) if values else ())
+            return sent
 
         self.port._dump = noted  # type: ignore[method-assign]
         self.port.packet(words)
         self.port._dump = dump  # type: ignore[method-assign]
-        return [x for part in marks for x in part]
+        return found
 
     async def _rest(self, expected: int) -> None:
         """Waits until the whole packet is in, and the engine rests."""
@@ -139,7 +146,8 @@ class Engine:
             words = fresh.words(memory)
             parts += [header(Command.LOAD, memory, 0, words), fresh.dump(memory, 0, words)]
         await self.packet(*parts)
-        program = fill_program(self.config)
+        # What NORM goes on from is a memory too.
+        program = [*fill_program(self.config), Instruction(Op.NORM, {"first": 1, "count": 3}, 1)]
         for at in range(0, len(program), self.config.depths.code - 1):
             assert not await self.run(program[at : at + self.config.depths.code - 1])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Pipelines without a handshake: operands in every cycle, results a fixed number of cycles later."""
+"""Pipelines without a handshake: operands in every cycle, results some cycles later."""
 
 from __future__ import annotations
 

@@ -55,13 +55,14 @@ def operands(rng: np.random.Generator, tiles: int) -> list[dict[str, Any]]:
         length = int(rng.integers(1, 2 * P + 2))
         products = int(rng.integers(1, length + 1))
         for k in range(max(length, P)):
-            found.append({
+            operand = {
                 "en": int(k < products), "first": int(k == 0),
                 "last": int(k == max(length, P) - 1),
                 "bias": int(rng.integers(-(1 << 30), 1 << 30)),
                 "a": int(rng.integers(-top, top)),
                 "b": [int(v) for v in rng.integers(-top, top, P)],
-            })  # fmt: skip
+            }  # fmt: skip
+            found.append(operand)
     return found
 
 

@@ -55,8 +55,8 @@ def slots(job: dict[str, Any], pc: int) -> list[dict[str, int]]:
         for n in range(job["n"] + 1):
             for k in range(job["k"] + 1):
                 tail = k == job["k"]
-                for s in range(job["s_tail" if tail else "s"] + 1):
-                    found.append({
+                found += [
+                    {
                         "pc": pc, "s": s, "valid": 1,
                         "en": int(k > 0 or s <= job["s_en"]), "first": int(k == 0 and s == 0),
                         "last": int(tail and s == job["s_tail"]), "n_first": int(n == 0),
@@ -68,7 +68,9 @@ def slots(job: dict[str, Any], pc: int) -> list[dict[str, int]]:
                         "y": address(job["y"]["base"], job["y"], m, n, k),
                         "z": address(job["z"]["base"], job["z"], m, n, k),
                         "mask": address(job["mask"], job["z"], m, n, k),
-                    })  # fmt: skip
+                    }
+                    for s in range(job["s_tail" if tail else "s"] + 1)
+                ]  # fmt: skip
     return found
 
 
