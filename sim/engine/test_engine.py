@@ -136,6 +136,7 @@ async def malformed_packets_are_refused(dut: Any) -> None:
         (ErrorCode.TRUNCATED, [header(Command.LOAD, Memory.CODE, 0, 2), np.arange(4)]),
         (ErrorCode.TRUNCATED, [header(Command.LOAD, Memory.K, 0, 2)]),
         (ErrorCode.ADDRESS, [header(Command.DUMP, Memory.K, 30, 3, last=True)]),
+        (ErrorCode.ADDRESS, [header(Command.DUMP, Memory.STATUS, 0, 2, last=True)]),
         (ErrorCode.ADDRESS, [header(Command.RUN, address=1 << 20)]),
     ]
     for expected, parts in bad:

@@ -14,8 +14,8 @@ from copal.errors import BackendUnavailableError, UnknownNameError
 from copal.fpga import simulate, tools
 
 ROOT = Path(__file__).resolve().parents[2]
-SHORT = ("port",)
-"""Devices under test that build in a few seconds; the others run in `make sim`."""
+SHORT = ("port", "vec", "engine")
+"""Devices under test of every test run; the others run in `make sim`."""
 
 
 @pytest.mark.parametrize("name", SHORT)

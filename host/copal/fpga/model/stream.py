@@ -121,8 +121,9 @@ class StreamPort:
     def _dump(self, header: Header) -> Beats:
         memory = Memory(header.memory)
         if memory == Memory.STATUS:
-            self._check_range(header, 1)
-            return np.tile(self.status(), header.count)
+            inside = self._check_range(header, 1)
+            sent = self.status() if inside else np.zeros(4 * header.count, np.uint64)
+            return sent[: 4 * header.count]
         memories = self.model.memories
         if self._check_range(header, memories.words(memory)):
             return memories.dump(memory, header.address, header.count)
