@@ -117,7 +117,8 @@ def devices(args: Sequence[str]) -> int:
         print(json.dumps({name: reason or "available" for name, reason in found}))
     else:
         for name, reason in found:
-            print(f"{name:10s} {'available' if reason is None else f'unavailable: {reason}'}")
+            shown = f"  {name.partition(':')[2]}" if ":" in name else name
+            print(f"{shown:10s} {'available' if reason is None else f'unavailable: {reason}'}")
     return 0
 
 

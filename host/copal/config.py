@@ -19,6 +19,8 @@ from copal.errors import ConfigError
 VECTORIZATIONS = ("gymnasium", "envpool")
 LEARNER_MODES = ("sync", "async")
 FANOUTS = (2, 4, 8, 16, 32, 64)
+FPGA_DEVICES = ("sim", "model", "pynq")
+FPGA_LANES = (16, 64, 256, 1024)
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 _FLOAT32 = f", up to {LARGEST_FLOAT32:.1e}"
 _TOO_MANY = 2**62
@@ -42,6 +44,14 @@ class TrainConfig:
     """Environment id, as Gymnasium (or EnvPool) registers it."""
     backend: str = "cpu"
     """What runs the learner; `copal devices` lists those of this machine."""
+    device: str | None = None
+    """Of backend fpga: `sim` (the engine's RTL), `model` (the same bits, faster) or `pynq` (a
+    board); None: `sim`."""
+    lanes: int | None = None
+    """Of backend fpga: multipliers of the engine, 16, 64, 256 or 1024; None: 64, or the board's."""
+    clock_mhz: float | None = None
+    """Of backend fpga: clock that reports of cycles are turned into times with; None: 100, or the
+    board's."""
     steps: Annotated[int, tyro.conf.arg(aliases=("--total-timesteps",))] = 300_000
     """Environment steps in all, over every actor."""
     seed: int = 1
@@ -236,6 +246,9 @@ RESUMABLE = frozenset(
         "out",
         "resume",
         "backend",
+        "device",
+        "lanes",
+        "clock_mhz",
         "eval_interval",
         "eval_episodes",
         "final_eval_episodes",
@@ -251,7 +264,10 @@ RESUMABLE = frozenset(
 #: Settings that may be None.
 OPTIONAL = frozenset(f.name for f in fields(TrainConfig) if f.default is None)
 
-_RUN = frozenset({"out", "resume", "stop_at_return"})
+#: Settings of the backend `fpga` alone.
+FPGA_SETTINGS = ("device", "lanes", "clock_mhz")
+
+_RUN = frozenset({"out", "resume", "stop_at_return", *FPGA_SETTINGS})
 
 #: Switches that are None until the algorithm is known.
 OPTIONAL_SWITCHES = ("huber", "autotune", "prioritized")
@@ -382,6 +398,7 @@ def _check_sizes(c: TrainConfig) -> None:
 
 
 def _check_pairs(c: TrainConfig) -> None:
+    _check_fpga(c)
     envpool = c.vectorization == "envpool"
     if c.deterministic and envpool:
         raise ConfigError(
@@ -404,6 +421,22 @@ def _check_pairs(c: TrainConfig) -> None:
             "`async`",
             "gradients are applied in the order in which threads happen to finish",
         )
+
+
+def _check_fpga(c: TrainConfig) -> None:
+    given = [name for name in FPGA_SETTINGS if getattr(c, name) is not None]
+    if given and c.backend != "fpga":
+        raise ConfigError(
+            given[0],
+            f"nothing with backend `{c.backend}`, which has no such setting",
+            repr(getattr(c, given[0])),
+            f"add `--backend fpga`, or leave {given[0]} out",
+        )
+    if c.device is not None and c.device not in FPGA_DEVICES:
+        raise ConfigError("device", f"one of {', '.join(FPGA_DEVICES)}", repr(c.device))
+    if c.lanes is not None and (c.lanes not in FPGA_LANES or not isinstance(c.lanes, int)):
+        raise ConfigError("lanes", f"one of {', '.join(map(str, FPGA_LANES))}", repr(c.lanes))
+    _positive(c, "clock_mhz")
 
 
 def _at_least(c: TrainConfig, name: str, low: int) -> None:

@@ -75,7 +75,11 @@ def test_help_and_version_succeed() -> None:
         (["train", "--algo", "dqm"], 2, "`dqn`"),
         (["train", "--env", "Pendulum-v1"], 2, "SAC"),
         (["train", "--backend", "gpu"], 3, "copal devices"),
-        (["train", "--backend", "fpga"], 3, "copal devices"),
+        (["train", "--backend", "fpga", "--device", "simm"], 2, "sim, model, pynq"),
+        (["train", "--device", "model"], 2, "add `--backend fpga`"),
+        (["train", "--backend", "fpga", "--lanes", "65"], 2, "16, 64, 256, 1024"),
+        (["train", "--backend", "fpga", "--device", "pynq"], 3, "copal devices"),
+        (["train", "--backend", "fpga", "--device", "model", "--learners", "2"], 2, "`1`"),
         (["train", "--backend", "cpuu"], 2, "`cpu`"),
         (["train", "--batch-size", "0"], 2, "batch_size"),
         (["train", "--backend", "cuda"], 2, "did you mean `gpu`?"),
@@ -242,7 +246,8 @@ def test_devices_lists_every_backend() -> None:
     """Each is available or says why not."""
     found = json.loads(copal("devices", "--json").stdout)
     assert found["cpu"] == "available"
-    assert set(found) == {"cpu", "gpu", "fpga", "torch", "reference"}
+    fpga = {"fpga", "fpga:sim", "fpga:model", "fpga:pynq"}
+    assert set(found) == {"cpu", "gpu", "torch", "reference", *fpga}
     assert "available" in copal("devices").stdout
 
 

@@ -58,6 +58,9 @@ from copal.runtime import settings
         ("actor_learning_rate", 0.0),
         ("reward_scale", 0.0),
         ("reward_scale", None),
+        ("device", "model"),
+        ("lanes", 64),
+        ("clock_mhz", 100.0),
         ("normalize_observations", None),
         ("autotune", "yes"),
         ("policy_delay", 0),
@@ -201,6 +204,17 @@ def test_values_that_do_not_go_together_once_they_are_known() -> None:
     """Three learners are fine, until the algorithm's batch has two rows."""
     with pytest.raises(ConfigError, match="at most batch_size = 2"):
         resolve(TrainConfig(learners=3), {"batch_size": 2})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("device", "board"), ("device", 1), ("lanes", 8), ("lanes", 64.0), ("clock_mhz", 0.0)],
+)
+def test_settings_of_an_engine_are_checked(name: str, value: Any) -> None:
+    """Also where the backend has them."""
+    with pytest.raises(ConfigError) as caught:
+        TrainConfig(backend="fpga", **{name: value})
+    assert caught.value.field == name
 
 
 def test_defaults_are_settings() -> None:

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ class LearnerState:
     """Trained network name to the number of Adam steps taken."""
     updates: int
     """Updates done."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values that a backend needs beside the vectors to go on with the same bits, exponents
+    of fixed-point numbers for instance; another backend ignores them."""
 
     @classmethod
     def initial(cls, update: Update, parameters: Mapping[str, NDArray[np.float32]]) -> LearnerState:

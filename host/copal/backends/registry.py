@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from copal.algorithms.base import Built
 from copal.backends.base import Backend, Learner, LearnerState
@@ -74,10 +74,16 @@ def _reference() -> Backend:
     return ReferenceBackend()
 
 
-_BACKENDS: dict[str, Callable[[], Backend]] = {
+def _fpga(**settings: Any) -> Backend:
+    from copal.backends.fpga import FpgaBackend
+
+    return FpgaBackend(**settings)
+
+
+_BACKENDS: dict[str, Callable[..., Backend]] = {
     "cpu": _cpu,
     "gpu": lambda: _Unavailable("gpu", "this version of copal has no CUDA backend yet"),
-    "fpga": lambda: _Unavailable("fpga", "this version of copal has no FPGA backend yet"),
+    "fpga": _fpga,
     "torch": _torch,
     "reference": _reference,
 }
@@ -92,8 +98,12 @@ def names() -> tuple[str, ...]:
     return tuple(_BACKENDS)
 
 
-def get(name: str) -> Backend:
+def get(name: str, **settings: Any) -> Backend:
     """The backend called `name`, whether it can be used or not.
+
+    Args:
+        name: What the user types.
+        settings: Of backend `fpga`: `device`, `lanes`, `clock_mhz`; the others have none.
 
     Raises:
         UnknownNameError: There is none; lists the near matches.
@@ -103,25 +113,38 @@ def get(name: str) -> Backend:
         raise UnknownNameError("backend", f"one of {', '.join(_BACKENDS)}", f"`{name}`", hint)
     if name not in _BACKENDS:
         raise UnknownNameError.of("backend", name, _BACKENDS)
-    return _BACKENDS[name]()
+    return _BACKENDS[name](**settings)
 
 
-def require(name: str) -> Backend:
+def require(name: str, **settings: Any) -> Backend:
     """The backend called `name`, ready for use.
+
+    Args:
+        name: What the user types.
+        settings: As `get` takes them.
 
     Raises:
         UnknownNameError: There is none.
         BackendUnavailableError: It cannot be used on this machine; gives the reason.
     """
-    backend = get(name)
+    backend = get(name, **settings)
     if backend.unavailable() is not None:
         raise _error(backend)
     return backend
 
 
 def devices() -> list[tuple[str, str | None]]:
-    """Every backend's name with None, or the reason why it cannot be used."""
-    return [(name, get(name).unavailable()) for name in _BACKENDS]
+    """Every backend's name with None, or the reason why it cannot be used.
+
+    A backend with devices is followed by them, as `fpga:sim` for instance.
+    """
+    found = []
+    for name in _BACKENDS:
+        backend = get(name)
+        found.append((name, backend.unavailable()))
+        own = getattr(backend, "devices", list)
+        found += [(f"{name}:{device}", reason) for device, reason in own()]
+    return found
 
 
 def learner(

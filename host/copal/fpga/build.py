@@ -46,10 +46,10 @@ def build(config: EngineConfig) -> Path:
         FpgaError: A tool failed; holds what it printed last.
     """
     tools.require("sim", ("xls", "verilator"), ("g++", "make", "perl"))
-    folder = tools.cache() / "sim" / digest(config)
-    library = folder / _LIBRARY
+    library = place(config)
     if library.exists():
         return library
+    folder = library.parent
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder.with_suffix(".lock")):
         if not library.exists():
@@ -62,6 +62,11 @@ def build(config: EngineConfig) -> Path:
             finally:
                 shutil.rmtree(work, ignore_errors=True)
     return library
+
+
+def place(config: EngineConfig) -> Path:
+    """Where the shared library of an engine is or would be."""
+    return tools.cache() / "sim" / digest(config) / _LIBRARY
 
 
 def digest(config: EngineConfig) -> str:

@@ -46,6 +46,8 @@ class HostLoop:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._busy_s, self._mean_td = 0.0, float("nan")
+        # Reading the weights back may cost more than an update.
+        self._publish_interval = int(getattr(learner, "publish_interval", 1))
 
     @property
     def updates(self) -> int:
@@ -81,11 +83,15 @@ class HostLoop:
             raise self._error
 
     def run_once(self) -> None:
-        """One update on the calling thread.
+        """One update on the calling thread, weights published.
 
         Raises:
             LearnerFailedError: A value became NaN or infinite.
         """
+        self._step()
+        self.publish()
+
+    def _step(self) -> None:
         began = time.perf_counter()
         replay, learner = self._replay, self._learner
         beta = self._beta(learner.updates)
@@ -96,7 +102,6 @@ class HostLoop:
         except LearnerFailedError as e:
             raise e.with_ids(batch.ids) from e
         replay.update_priorities(batch.ids, td)
-        self.publish()
         self._mean_td = float(abs(td).mean())
         self._busy_s += time.perf_counter() - began
 
@@ -108,13 +113,25 @@ class HostLoop:
 
     def metrics(self) -> dict[str, float]:
         """Figures of the newest update."""
-        return {"mean_abs_td": self._mean_td, "learner_busy_s": self._busy_s}
+        own: dict[str, float] = getattr(self._learner, "metrics", {})
+        return {"mean_abs_td": self._mean_td, "learner_busy_s": self._busy_s, **own}
+
+    def messages(self) -> list[str]:
+        """Warnings of the learner since the last call, each to be shown once."""
+        taken: list[str] = getattr(self._learner, "messages", list)()
+        return taken
+
+    def report(self) -> str:
+        """What the learner says about the whole run; empty: nothing."""
+        return str(getattr(self._learner, "report", str)())
 
     def _run(self) -> None:
         try:
             while self._gate.acquire_update():
                 with self._between:
-                    self.run_once()
+                    self._step()
+                    if self._learner.updates % self._publish_interval == 0:
+                        self.publish()
                     self._gate.complete_update()
         except BaseException as e:  # noqa: BLE001 - the main thread raises it again
             self._error = e

@@ -48,6 +48,12 @@ class Loop(Protocol):
     def metrics(self) -> dict[str, Any]:
         """Figures of the newest update, and the seconds spent by stage."""
 
+    def messages(self) -> list[str]:
+        """Warnings of the learner since the last call, each to be shown once."""
+
+    def report(self) -> str:
+        """What the learner says about the whole run; empty: nothing."""
+
 
 class NativeLoop:
     """The loop in C++, with no Python between two updates.
@@ -128,6 +134,14 @@ class NativeLoop:
             figures |= {"staleness_mean": mean, "staleness_max": counters["staleness_max"]}
             figures["staleness"] = list(counters["staleness"])
         return {**self._learner.metrics, **figures}
+
+    def messages(self) -> list[str]:
+        """None: its failures are errors."""
+        return []
+
+    def report(self) -> str:
+        """Nothing beyond its metrics."""
+        return ""
 
 
 def make(

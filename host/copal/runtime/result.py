@@ -46,6 +46,8 @@ class TrainResult:
     """Updates that other learners applied while one was computed, on average; None: `sync`."""
     staleness_max: int | None = None
     """The most such updates; None: `sync`."""
+    report: str = ""
+    """What the backend says about the whole run, cycles of an engine for instance."""
 
     def policy(self, obs: Any) -> Any:
         """Greedy action for one observation, or int64 [n] for several."""
@@ -85,6 +87,8 @@ class TrainResult:
         if self.staleness_mean is not None:
             speed += f"\nstaleness of gradients: mean {self.staleness_mean:.2f}"
             speed += f", at most {self.staleness_max:,} updates"
+        if self.report:
+            speed += f"\n{self.report}"
         if self.env_restarts:
             speed += f"\n{self.env_restarts:,} environments failed and were replaced"
         chosen = "" if self.evaluated else f" (of step {self.best_at:,}, not evaluated)"

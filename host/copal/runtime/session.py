@@ -16,7 +16,7 @@ from copal.algorithms import Built
 from copal.algorithms.base import SCALE
 from copal.backends import registry
 from copal.backends.base import Learner, LearnerState
-from copal.config import TrainConfig
+from copal.config import FPGA_SETTINGS, TrainConfig
 from copal.errors import CheckpointError
 from copal.native import native
 from copal.replay import LinearSchedule, PrioritizedReplay, UniformReplay
@@ -86,6 +86,7 @@ class Session:
             "env_steps": self.env_steps,
             "updates": state.updates,
             "optimiser_steps": state.optimiser_steps,
+            **({"learner_notes": dict(state.notes)} if state.notes else {}),
         }
 
     def restore_actors(self, found: Checkpoint) -> list[int]:
@@ -96,9 +97,10 @@ class Session:
         return [s for a, state in zip(self.actors, states, strict=True) for s in a.restore(state)]
 
     def close(self) -> None:
-        """Frees the environments."""
+        """Frees the environments, and the device that the learner holds, if it holds one."""
         for actor in self.actors:
             actor.environments.close()
+        getattr(self.learner, "close", lambda: None)()
 
 
 def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Session:
@@ -110,7 +112,7 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
         CheckpointError: The checkpoint does not fit the settings.
     """
     algorithm = algorithms.get(config.algo)
-    backend = registry.require(config.backend)
+    backend = registry.require(config.backend, **_backend_settings(config))
     with contextlib.ExitStack() as undo:
         pools = list(_environments(config, undo))
         one = pools[0]
@@ -169,6 +171,11 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
     )
 
 
+def _backend_settings(config: TrainConfig) -> dict[str, Any]:
+    given = {name: getattr(config, name) for name in FPGA_SETTINGS}
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def _environments(config: TrainConfig, undo: contextlib.ExitStack) -> Iterator[envs.Environments]:
     for i in range(config.actors):
         pool = envs.make(
@@ -203,6 +210,7 @@ def _learner_state(found: Checkpoint, initial: LearnerState) -> LearnerState:
             {name: moments[f"second/{name}"] for name in trained},
             {name: int(found.counters["optimiser_steps"][name]) for name in trained},
             int(found.counters["updates"]),
+            found.counters.get("learner_notes", {}),
         )
     except KeyError as e:
         raise CheckpointError("optimiser", f"the state of {trained}", f"no {e}") from e

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from copal.config import TrainConfig
-from copal.errors import CheckpointError, ConfigError, LearnerFailedError
+from copal.errors import CheckpointError, ConfigError, CopalError, FpgaError, LearnerFailedError
 from copal.runtime import actors, run_folder, session
 from copal.runtime.checkpoint import Checkpoint, CheckpointStore
 from copal.runtime.control import Control, next_multiple, signals
@@ -61,6 +61,8 @@ def train(config: TrainConfig, *, given: Collection[str] | None = None) -> Train
     show = progress(config.steps, quiet=config.quiet)
     try:
         return _train(config, show, named)
+    except CopalError:  # a device's timeout is an OSError, too
+        raise
     except OSError as e:
         raise CheckpointError(
             "out",
@@ -87,8 +89,8 @@ def _train(config: TrainConfig, show: Progress, named: Collection[str]) -> Train
             if found is not None:
                 trainer.restore(found)
             return trainer.run()
-        except LearnerFailedError as e:
-            raise LearnerFailedError(e.field, e.expected, e.got, _way_on(e.hint, store)) from e
+        except (LearnerFailedError, FpgaError) as e:
+            raise type(e)(e.field, e.expected, e.got, _way_on(e.hint, store)) from e
         finally:
             parts.close()
 
@@ -187,6 +189,7 @@ class Trainer:
             stop_reason=reason if score else self._control.stop_reason or "steps",
             staleness_mean=figures.get("staleness_mean"),
             staleness_max=figures.get("staleness_max"),
+            report=parts.loop.report(),
         )
 
     def _warn_without_updates(self) -> None:
@@ -306,6 +309,9 @@ class Trainer:
                 self._episodes += 1
             for stream, reason in actor.replaced():
                 self._warn_replaced(stream, reason)
+        for text in self._parts.loop.messages():
+            self._show.say(f"warning: {text}")
+            self._log.write("event", self._parts.env_steps, {"event": "warning", "text": text})
 
     def _warn_replaced(self, stream: int, reason: str) -> None:
         """Warns at the first one and whenever their number has doubled, so that it stays short."""

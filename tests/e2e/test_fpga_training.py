@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: MIT
+"""Training through the engine: exact resumes, faults, and the command line without the tools."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import copal
+from copal import cli
+from copal.backends.fpga import PUBLISH_INTERVAL, EngineLearner
+from copal.errors import ConfigError, FpgaTimeoutError
+from copal.fpga import tools
+from copal.fpga.device import Beats
+from copal.fpga.model_device import ModelDevice
+from runs import BARE, newest, same_files
+
+SMALL: dict[str, Any] = {
+    **BARE,
+    "backend": "fpga",
+    "device": "model",
+    "lanes": 16,
+    "env": "CartPole-v1",
+    "steps": 500,
+    "learning_starts": 100,
+    "buffer_size": 1_000,
+    "batch_size": 13,
+    "hidden": (12, 10),
+    "eval_episodes": 2,
+    "final_eval_episodes": 2,
+}
+PENDULUM: dict[str, Any] = {"env": "Pendulum-v1", "steps": 140}
+
+
+def small(tmp_path: Path, **changes: Any) -> copal.TrainConfig:
+    """Settings of a run of about a second."""
+    return copal.TrainConfig(**{**SMALL, "out": tmp_path / "run", **changes})
+
+
+def records(out: Path, kind: str) -> list[dict[str, Any]]:
+    """Records of metrics.jsonl of one kind."""
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    return [r for r in map(json.loads, lines) if r["kind"] == kind]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {**PENDULUM, "algo": "td3"}, {**PENDULUM, "algo": "sac"}],
+    ids=["dqn", "td3", "sac"],
+)
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """Weights, moments and exponents of the engine go through the checkpoint."""
+    config = small(
+        tmp_path, deterministic=True, checkpoint_interval=120, keep_checkpoints=9, **changes
+    )
+    whole = copal.train(config)
+    assert whole.updates == config.steps - 100
+    middle = sorted((whole.out / "checkpoints").iterdir())[:-1]
+    assert middle
+    copy = tmp_path / "copy"
+    (copy / "checkpoints").mkdir(parents=True)
+    shutil.copy(whole.out / "config.json", copy)
+    shutil.copytree(middle[0], copy / "checkpoints" / middle[0].name)
+    resumed = copal.train(copal.TrainConfig(resume=copy, quiet=True))
+    assert resumed.returns == whole.returns
+    same_files(newest(whole.out).path, newest(copy).path)
+
+
+def test_run_with_threads_keeps_the_exact_weights(tmp_path: Path) -> None:
+    """Actors get the weights now and then, the policy and the checkpoint hold the last ones."""
+    result = copal.train(small(tmp_path, steps=403))
+    assert result.updates == 303
+    assert result.updates % PUBLISH_INTERVAL
+    weights = newest(result.out).arrays("weights.safetensors")
+    np.testing.assert_array_equal(result.best.weights, weights["q"])
+    (*_, record) = records(result.out, "train")
+    assert record["engine_cycles"] > 1000
+    assert record["engine_bytes_received"] > 0
+    assert record["loss"] >= 0
+    assert "engine of 16 lanes" in result.summary()
+    assert "at 100 MHz (simulated)" in result.summary()
+
+
+def test_run_goes_on_with_another_backend(tmp_path: Path) -> None:
+    """From the engine to the processor and back; settings of the engine go and come."""
+    first = copal.train(small(tmp_path, steps=200))
+    second = copal.train(
+        copal.TrainConfig(resume=first.out, backend="cpu", steps=300, quiet=True),
+        given={"backend", "steps"},
+    )
+    assert second.updates == 200
+    settings = json.loads((first.out / "config.json").read_text())
+    assert (settings["backend"], settings["device"], settings["lanes"]) == ("cpu", None, None)
+    third = copal.train(
+        copal.TrainConfig(resume=first.out, backend="fpga", device="model", steps=400, quiet=True),
+        given={"backend", "device", "steps"},
+    )
+    assert third.updates == 300
+    assert "engine of 64 lanes" in third.report
+
+
+class Silent(ModelDevice):
+    """A model that stops answering in the middle of a run."""
+
+    updates = 150
+
+    def exchange(self, tx: Beats, rx: Beats, timeout_s: float) -> int:
+        """As the model, until it has run enough."""
+        self.answering = self.model is not None and self._port.runs < 2 * self.updates
+        return super().exchange(tx, rx, timeout_s)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_device_that_stops_answering_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deterministic: bool
+) -> None:
+    """The error names the transfer and the last checkpoint, from which the run goes on."""
+    monkeypatch.setattr("copal.fpga.model_device.ModelDevice", Silent)
+    config = small(tmp_path, checkpoint_interval=200, deterministic=deterministic)
+    with pytest.raises(FpgaTimeoutError, match="transfer `") as caught:
+        copal.train(config)
+    assert "checkpoints/step_000000000" in caught.value.hint
+    monkeypatch.undo()
+    resumed = copal.train(copal.TrainConfig(resume=tmp_path / "run", quiet=True))
+    assert (resumed.env_steps, resumed.updates) == (500, 400)
+
+
+def test_warnings_of_the_engine_are_shown_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On stderr and in metrics.jsonl."""
+    given = [["3 % of the values of `a` were saturated"]]
+    monkeypatch.setattr(EngineLearner, "messages", lambda _: given.pop() if given else [])
+    result = copal.train(small(tmp_path, steps=150, quiet=False))
+    assert "warning: 3 % of the values" in capsys.readouterr().err
+    assert [r["text"] for r in records(result.out, "event")] == [
+        "3 % of the values of `a` were saturated"
+    ]
+
+
+@pytest.mark.parametrize("lacking", ["xls", "verilator"])
+def test_missing_tools_end_the_command_with_3(
+    lacking: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The reason, and the pip command; the other devices are not touched."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        tools.importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == lacking else find(name, *rest),
+    )
+    flags = ["train", "--env", "CartPole-v1", "--backend", "fpga", "--out", str(tmp_path / "run")]
+    assert cli.main(flags) == 3
+    err = capsys.readouterr().err
+    assert "device sim" in err
+    assert "pip install 'copal-rl[sim]'" in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "run").exists()
+    assert cli.main(["devices"]) == 0
+    out = capsys.readouterr().out
+    assert "unavailable: device sim" in out
+    assert "  model    available" in out
+
+
+def test_missing_compiler_ends_the_command_with_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It comes with the system's packages."""
+    monkeypatch.setattr(tools.shutil, "which", lambda _: None)
+    flags = ["train", "--env", "CartPole-v1", "--backend", "fpga", "--out", str(tmp_path / "run")]
+    assert cli.main(flags) == 3
+    assert "apt-get install g++ make perl" in capsys.readouterr().err
+
+
+def test_settings_of_the_engine_need_it(tmp_path: Path) -> None:
+    """A device without the backend is a mistake, not something to ignore."""
+    with pytest.raises(ConfigError, match="--backend fpga"):
+        small(tmp_path, backend="cpu")
+    with pytest.raises(ConfigError, match="parallel learners"):
+        copal.train(small(tmp_path, learners=2))
