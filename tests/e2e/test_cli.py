@@ -79,7 +79,11 @@ def test_help_and_version_succeed() -> None:
         (["train", "--device", "model"], 2, "add `--backend fpga`"),
         (["train", "--backend", "fpga", "--lanes", "65"], 2, "16, 64, 256, 1024"),
         (["train", "--backend", "fpga", "--device", "pynq"], 3, "copal devices"),
-        (["train", "--backend", "fpga", "--device", "model", "--learners", "2"], 2, "`1`"),
+        (
+            ["train", "--backend", "fpga", "--device", "model", "--learners", "2"],
+            2,
+            "--backend cpu",
+        ),
         (["train", "--backend", "cpuu"], 2, "`cpu`"),
         (["train", "--batch-size", "0"], 2, "batch_size"),
         (["train", "--backend", "cuda"], 2, "did you mean `gpu`?"),
