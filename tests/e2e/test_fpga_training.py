@@ -14,7 +14,7 @@ import pytest
 
 import copal
 from copal import cli
-from copal.backends.fpga import PUBLISH_INTERVAL, EngineLearner
+from copal.backends.fpga import PUBLISH_INTERVAL, EngineLearner, FpgaBackend
 from copal.errors import ConfigError, FpgaTimeoutError
 from copal.fpga import tools
 from copal.fpga.device import Beats
@@ -70,6 +70,34 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, changes: dict[s
     resumed = copal.train(copal.TrainConfig(resume=copy, quiet=True))
     assert resumed.returns == whole.returns
     same_files(newest(whole.out).path, newest(copy).path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"env": "Pendulum-v1", "algo": "td3"}, {"env": "Pendulum-v1", "algo": "sac"}],
+    ids=["dqn", "td3", "sac"],
+)
+def test_rtl_trains_as_the_model_does(
+    tmp_path: Path, changes: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The same steps with either device end in the same bits: weights, moments, priorities."""
+    reason = FpgaBackend("sim").unavailable()
+    if reason is not None:
+        pytest.skip(reason)
+    runs = {
+        device: copal.train(
+            small(tmp_path, steps=130, deterministic=True, device=device,
+                  out=tmp_path / device, **changes)
+        )
+        for device in ("sim", "model")
+    }  # fmt: skip
+    assert runs["sim"].updates == 30
+    assert runs["sim"].returns == runs["model"].returns
+    same_files(newest(tmp_path / "sim").path, newest(tmp_path / "model").path)
+    assert runs["sim"].report == runs["model"].report, "cycles and bytes"
+    said = capfd.readouterr().err
+    assert ("building the simulator" in said) == ("built in" in said)
 
 
 def test_run_with_threads_keeps_the_exact_weights(tmp_path: Path) -> None:

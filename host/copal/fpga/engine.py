@@ -11,11 +11,14 @@ from copal.fpga.compiler import compile_update, smallest_depths
 from copal.fpga.config import Depths, EngineConfig
 from copal.fpga.driver import EngineDriver
 from copal.fpga.open import open_device
-from copal.fpga.selftest import depths
 from copal.program import Update
 
 DEFAULT_LANES = 64
 DEFAULT_CLOCK_MHZ = 100.0
+COMMON = Depths(
+    code=512, vector=2048, a=8192, b=8192, parameters=4096, bias=128, mask=8192, range=255
+)
+"""Memories of every simulated engine, so that most networks share one build of the simulator."""
 
 
 def open_engine(
@@ -56,20 +59,14 @@ def open_engine(
 
 
 def sized(update: Update, batch_size: int, lanes: int | None = None) -> EngineConfig:
-    """The smallest engine of so many lanes on which an Update fits.
+    """The smallest engine of so many lanes on which an Update fits, but no smaller than `COMMON`.
 
     Raises:
         ProgramError: The engine lacks an operation.
         ConfigError: There is none.
     """
     p = isqrt(lanes or DEFAULT_LANES)
-    kinds = {op.kind for phase in update.phases for op in phase.program.ops}
-    config = EngineConfig(
-        array_size=p,
-        vector_lanes=p // 2,
-        adam_lanes=p // 2,
-        functions=bool(kinds & {"exp", "log", "tanh"}),
-    )
-    needed, tested = asdict(smallest_depths(update, config, batch_size)), asdict(depths(p))
-    words = {name: max(n, tested[name]) for name, n in needed.items()}
+    config = EngineConfig(array_size=p, vector_lanes=p // 2, adam_lanes=p // 2)
+    needed, common = asdict(smallest_depths(update, config, batch_size)), asdict(COMMON)
+    words = {name: max(n, common[name]) for name, n in needed.items()}
     return replace(config, depths=Depths(**words))
