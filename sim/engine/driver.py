@@ -18,14 +18,13 @@ from cocotbext.axi import (
     AxiStreamSink,
     AxiStreamSource,
 )
-from fpga_pair import fill_program
-from fpga_random import fill
 
 from bench import pulse, stalls, start
 from copal.fpga.config import EngineConfig
 from copal.fpga.isa import BEATS, Command, ErrorCode, Instruction, Memory, Op, beats, header
 from copal.fpga.model.memories import DUMPABLE, LOADABLE, Memories
 from copal.fpga.model_device import ModelDevice
+from random_code import fill, fill_program
 
 CONTROL, STATUS = 0x40, 0x44
 LIMIT_US = 20_000

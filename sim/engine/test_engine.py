@@ -10,11 +10,11 @@ import numpy as np
 from cocotb.triggers import RisingEdge
 from cocotbext.axi import AxiStreamFrame
 from driver import Engine
-from fpga_random import random_instruction
 
 from bench import STALLS, generator, soak
 from copal.fpga.isa import BEATS, Command, ErrorCode, Instruction, Memory, Op, beats, header
 from parameters import CONFIG
+from random_code import FUNCTIONS, random_instruction
 
 KINDS = [op for op in Op if op != Op.END]
 LIMIT = {"timeout_time": 10, "timeout_unit": "sec"}
@@ -40,6 +40,8 @@ def program(engine: Engine, length: int) -> list[Instruction]:
     code = [random_instruction(op, CONFIG, engine.numpy) for op in ops]
     for instruction in code:
         instruction.fence = 1
+        if instruction.op == Op.VECTOR and CONFIG.functions and engine.rng.random() < 0.3:
+            instruction.fields["vop"] = engine.rng.choice(FUNCTIONS)
     return code
 
 

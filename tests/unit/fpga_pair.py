@@ -98,29 +98,3 @@ class Pair:
     @staticmethod
     def _same(sim: np.ndarray, model: np.ndarray) -> None:
         np.testing.assert_array_equal(sim, model)
-
-
-def fill_program(config: EngineConfig) -> list[Instruction]:
-    """Code that fills what cannot be loaded: A, B, G, GB, BIAS, MASK, from V, W and T.
-
-    For the depths of `fpga_random.SMALL` and P of 4 and 8.
-    """
-    p = config.array_size
-    m, n = 64 // p, 4
-    tiles = {"mt": m - 1, "nt": n - 1, "c_m": n * p, "c_n": p}
-    product = {
-        **tiles, "c_i": 1, "kn": p, "a_m": 1, "a_k": 1, "a_col": 1, "b_n": 3, "b_k": 1,
-        "range": 255,
-    }  # fmt: skip
-    quant = {**tiles, "cols": 64, "x_c": 2, "range": 255, "exponent": 12}
-    bias = {"bias": 1, "count": 11, "bt_base": 12, "copy_w": 1, "copy_t": 1, "e_w": 20, "e_t": 22}
-    column = {"mt": 11, "kn": p + 3, "a_m": 1, "a_k": 2, "bgrad": 1, "range": 255}
-    return [
-        Instruction(Op.QUANT, {**quant, "to_a": 1}, fence=1),
-        Instruction(Op.QUANT, {**quant, "to_b": 1, "x_base": 9}, fence=1),
-        Instruction(Op.PRODUCT, {**product, "to_g": 1, "shift": 3}, fence=1),
-        Instruction(Op.PRODUCT, {**product, "relu": 1, "b_col": 1}, fence=1),
-        Instruction(Op.PRODUCT, column, fence=1),
-        Instruction(Op.PRODUCT, {**column, "bias_base": 12, "a_base": 5, "a_col": 1}, fence=1),
-        Instruction(Op.UPDATE, {**bias, "range_w": 255, "range_t": 255}, fence=1),
-    ]

@@ -8,12 +8,12 @@ import copy
 import numpy as np
 import pytest
 from fpga_oracle import Oracle
-from fpga_random import fill, random_instruction, small_config
 
 from copal.fpga.config import EngineConfig
 from copal.fpga.isa import ErrorCode, Instruction, Memory, Op, Vop, beats
 from copal.fpga.model import Memories, Model, machine
 from copal.native import load, supported
+from random_code import fill, random_instruction, small_config
 
 NAMES = ("v", "w", "t", "m", "s", "g", "gb", "k", "range", "a", "b", "bias", "mask", "norm")
 

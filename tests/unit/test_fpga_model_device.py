@@ -7,12 +7,12 @@ import gc
 
 import numpy as np
 import pytest
-from fpga_random import fill, small_config
 
 from copal.errors import FpgaError, FpgaTimeoutError
 from copal.fpga.config import ABI, ID
 from copal.fpga.isa import Command, ErrorCode, Instruction, Memory, Op, beats, header
 from copal.fpga.model_device import ModelDevice
+from random_code import fill, small_config
 
 STATUS = header(Command.DUMP, Memory.STATUS, 0, 1, last=True)
 DUMPED = [m for m in Memory if m not in (Memory.CODE, Memory.STATUS)]

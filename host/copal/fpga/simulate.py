@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -25,12 +25,16 @@ SMALL = EngineConfig(
     adam_lanes=2,
     depths=Depths(code=16, vector=160, a=256, b=256, parameters=256, bias=24, mask=256, range=8),
 )
+#: What the small one has not: more lanes of each kind, narrow operands, no functions.
+OTHER = replace(SMALL, array_size=8, operand_bits=16, vector_lanes=8, adam_lanes=4, functions=False)
 
 
 @dataclass(frozen=True)
 class Dut:
-    """A device under test; `sim/<name>` has its test bench."""
+    """A device under test."""
 
+    bench: str
+    """Folder of its test bench in `sim`; the test module is `test_<bench>`."""
     top: str
     """Its Verilog module."""
     sources: tuple[str, ...] = ()
@@ -40,14 +44,12 @@ class Dut:
 
 
 DUTS: Mapping[str, Dut] = {
-    "port": Dut("port", ("port.v",)),
-    "seq": Dut("seq", ("seq.v",)),
-    "rotate": Dut("rotate", ("rotate.v",)),
-    "row": Dut("row", ("row.v",)),
-    "post": Dut("post", ("post.v",)),
-    "vec": Dut("vec", ("vec.v",)),
-    "adam": Dut("adam", ("adam.v",)),
-    "engine": Dut("copal_engine"),
+    **{
+        name: Dut(name, name, (f"{name}.v",))
+        for name in ("port", "seq", "rotate", "row", "post", "vec", "adam")
+    },
+    "engine": Dut("engine", "copal_engine"),
+    "engine-64": Dut("engine", "copal_engine", config=OTHER),
 }
 
 
@@ -132,10 +134,9 @@ def simulate(name: str, config: SimulateConfig, seed: int) -> Result:
         "out": str(out),
         "waves": config.waves,
         "seed": seed,
-        "module": f"test_{name}",
+        "module": f"test_{dut.bench}",
     }
-    tests = tools.root() / "tests" / "unit"
-    folders = [str(bench / name), str(bench / "lib"), str(tests), *sys.path]
+    folders = [str(bench / dut.bench), str(bench / "lib"), *sys.path]
     environment = {
         **os.environ,
         **(_verilator() if config.simulator == "verilator" else {}),
