@@ -69,7 +69,7 @@ def _library_reason() -> str | None:
     import importlib.util
 
     if importlib.util.find_spec("pynq") is None:
-        return "pynq is not installed: on the board, `pip install pynq 'numpy<2'`"
+        return "pynq is not installed: on the board, `pip install 'copal-rl[fpga]'`"
     if NUMPY_MAJOR >= 2:
         return f"pynq needs numpy<2, this is {np.__version__}: `pip install 'numpy<2'`"
     try:
