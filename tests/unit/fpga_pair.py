@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from copal.fpga.config import EngineConfig
+from copal.fpga.config import Depths, EngineConfig
 from copal.fpga.isa import (
     BEATS,
     Command,
@@ -25,6 +25,7 @@ from copal.fpga.sim_device import SimDevice
 LOADED = (Memory.V, Memory.W, Memory.T, Memory.M, Memory.S, Memory.K)
 DUMPED = tuple(m for m in Memory if m not in (Memory.CODE, Memory.STATUS))
 SECONDS = 60.0
+"""Limit of one exchange."""
 
 
 class Pair:
@@ -53,7 +54,7 @@ class Pair:
         return answers[0], answers[1]
 
     def load(self, contents: Mapping[Memory, np.ndarray]) -> None:
-        """Loads whole memories, given in the model's form."""
+        """Loads the first words of memories, given in the model's form."""
         parts: list[object] = []
         for memory, words in contents.items():
             data = np.ascontiguousarray(words).reshape(-1).view(np.uint64)
@@ -80,10 +81,10 @@ class Pair:
         self.cycles = (int(sim[1]), int(model[1]))
         return error
 
-    def compare(self) -> None:
-        """Dumps every memory; both must be the same, bit for bit."""
+    def compare(self, depths: Depths) -> None:
+        """Dumps the first words of every memory; both must be the same, bit for bit."""
         for memory in DUMPED:
-            words = self.memories.words(memory)
+            words = min(self.memories.words(memory), _words(memory, depths))
             room = words * self.memories.beats_a_word(memory)
             sim, model = self.exchange(header(Command.DUMP, memory, 0, words, last=True), room=room)
             differ = np.flatnonzero(sim != model)
@@ -98,3 +99,16 @@ class Pair:
     @staticmethod
     def _same(sim: np.ndarray, model: np.ndarray) -> None:
         np.testing.assert_array_equal(sim, model)
+
+
+def _words(memory: Memory, depths: Depths) -> int:
+    by_depth = {
+        Memory.V: depths.vector,
+        Memory.RANGE: depths.range,
+        Memory.A: depths.a,
+        Memory.B: depths.b,
+        Memory.GB: depths.bias,
+        Memory.BIAS: depths.bias,
+        Memory.K: 32,
+    }
+    return by_depth.get(memory, depths.parameters)
