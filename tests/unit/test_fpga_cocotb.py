@@ -18,7 +18,6 @@ SHORT = ("port", "vec", "engine")
 """Devices under test of every test run; the others run in `make sim`."""
 
 
-@pytest.mark.timeout(1200)  # a C++ compiler on a machine that is busy
 @pytest.mark.parametrize("name", SHORT)
 def test_device_under_test_passes(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
     """Every cocotb test of the device passes under fresh random stalls."""

@@ -15,6 +15,7 @@ from copal.runtime.machine import allowed_cpus
 
 REPLAY_PEERS = tuple(peer.name for peer in PEERS if peer.replay)
 TRAIN_ALGORITHMS = ("dqn", "sac")
+FPGA_ALGORITHMS = ("dqn", "ddpg", "td3", "sac")
 
 
 @dataclass(frozen=True)
@@ -299,6 +300,53 @@ ADAPTER_PEERS = ("rllib", "tianshou", "torchrl", "sb3")
 
 
 @dataclass(frozen=True)
+class FpgaBench:
+    """Cycles, lane use, predicted rates, simulation speed and gradients of the FPGA engine.
+
+    Raises:
+        ConfigError: A value is out of range.
+        UnknownNameError: There is no such algorithm.
+    """
+
+    algos: tuple[str, ...] = FPGA_ALGORITHMS
+    """Algorithms."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers."""
+    batch_size: int = 64
+    """Rows of a batch."""
+    lanes: tuple[int, ...] = (64, 256, 1024)
+    """Multipliers of the engines."""
+    rtl_lanes: tuple[int, ...] = (64,)
+    """Those of them whose RTL is built and run as well; others have the cycle model's figure."""
+    clock_mhz: float = 100.0
+    """Clock that cycles are turned into rates with, stated and not reached by any measurement."""
+    boards: bool = True
+    """Also DQN on the engines of the boards, beside the `cpu` backend on this machine."""
+    speed: bool = True
+    """Also the speed of `--device model` and `--device sim`."""
+    gradient_steps: int = 20_000
+    """Environment steps of training before gradients are compared with float64; 0: not at all."""
+    batches: int = 50
+    """Batches whose gradients are compared."""
+    rounds: int = 5
+    """Rates are medians over so many rounds."""
+    json: bool = False
+    """Print JSON on stdout instead of tables."""
+
+    def __post_init__(self) -> None:
+        _known("algos", self.algos, FPGA_ALGORITHMS)
+        for name in ("hidden", "lanes"):
+            _numbers(name, getattr(self, name))
+        _known_lanes("lanes", self.lanes, (16, 64, 256, 1024))
+        _known_lanes("rtl_lanes", self.rtl_lanes, self.lanes)
+        for name in ("batch_size", "batches", "rounds"):
+            _at_least_one(name, getattr(self, name))
+        _positive("clock_mhz", self.clock_mhz)
+        if self.gradient_steps < 0:
+            raise ConfigError("gradient_steps", "0 or more", str(self.gradient_steps))
+
+
+@dataclass(frozen=True)
 class AdaptersBench:
     """Training steps of other frameworks' own DQN, with their buffer and with copal's in it.
 
@@ -357,3 +405,9 @@ def _known(field: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
     for name in names:
         if name not in known:
             raise UnknownNameError.of(field, name, known)
+
+
+def _known_lanes(field: str, lanes: tuple[int, ...], known: tuple[int, ...]) -> None:
+    for n in lanes:
+        if n not in known:
+            raise ConfigError(field, f"values of {', '.join(map(str, known))}", str(n))

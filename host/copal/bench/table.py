@@ -40,7 +40,9 @@ def number(value: float) -> str:
     """A figure with three significant digits, and thousands apart."""
     if value >= 100:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    if value >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if value >= 0.1 or value == 0 else f"{value:.1e}"
 
 
 def times(ratio: float | None) -> str:

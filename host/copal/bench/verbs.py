@@ -10,6 +10,7 @@ from typing import Any
 from copal.bench import (
     adapters_report,
     curve_report,
+    fpga_report,
     learner_report,
     replay_report,
     scaling_report,
@@ -18,6 +19,7 @@ from copal.bench import (
 from copal.bench.config import (
     AdaptersBench,
     CurveBench,
+    FpgaBench,
     LearnerBench,
     ReplayBench,
     ScalingBench,
@@ -115,6 +117,17 @@ def run_adapters(config: AdaptersBench) -> Report:
     return adapters_report.measure(config)
 
 
+def run_fpga(config: FpgaBench) -> Report:
+    """Measures the FPGA engine; nothing here ran on a board.
+
+    Returns:
+        Rows by `op`: `cycles` `{"name", "lanes", "cycles", "lane_use", "source", ...}`, `board`
+        with `cpu_updates_per_s`, `speed` of the simulated devices, and `gradient` `{"error",
+        "error_worst"}`, relative to float64.
+    """
+    return fpga_report.measure(config)
+
+
 def _print(report: Report, json: bool, *tables: str) -> int:
     if json:
         print(report.to_json())
@@ -175,11 +188,42 @@ def _adapters(config: AdaptersBench) -> int:
     return _print(report, config.json, table)
 
 
+_FPGA_TABLES = {
+    "cycles": (
+        "lanes", "source", "cycles", "lane_use", "clock_mhz", "updates_per_s", "kilobytes",
+    ),
+    "board": (
+        "lanes", "source", "cycles", "lane_use", "clock_mhz", "updates_per_s",
+        "cpu_updates_per_s", "times the cpu",
+    ),
+    "speed": ("lanes", "updates_per_s", "times sim"),
+    "gradient": ("updates", "batches", "error", "error_worst"),
+}  # fmt: skip
+"""Columns of each kind of row, besides the name."""
+
+
+def _fpga(config: FpgaBench) -> int:
+    report = run_fpga(config)
+    tables = []
+    for op, columns in _FPGA_TABLES.items():
+        rows = [row for row in report.rows if row["op"] == op]
+        if not rows:
+            continue
+        ratio = next((c for c in columns if c.startswith("times")), None)
+        keys = ["ratio" if c == ratio else c for c in columns]
+        lines = [
+            [row["name"], *(cell(row.get(k)) for k in keys)] for row in rows if "absent" not in row
+        ]
+        tables.append(markdown((op, *columns), lines) + absences(rows))
+    return _print(report, config.json, *tables)
+
+
 BENCHES = {
     "replay": Bench(_replay, "insert, sample and update of prioritized replay", ReplayBench),
     "learner": Bench(_learner, "one learner update beside torch, NumPy and GEMM", LearnerBench),
     "train": Bench(_train, "steps a second of training beside other frameworks", TrainBench),
     "scaling": Bench(_scaling, "training over numbers of actors and learners", ScalingBench),
     "curve": Bench(_curve, "learning curves beside other frameworks", CurveBench),
+    "fpga": Bench(_fpga, "the FPGA engine: cycles, predicted rates, gradients", FpgaBench),
     "adapters": Bench(_adapters, "frameworks' training steps, with copal's replay", AdaptersBench),
 }

@@ -108,12 +108,12 @@ def _run(folder: Path, tool: str, arguments: list[str]) -> None:
 
 
 def _critical(report: dict[str, Any]) -> tuple[str, ...]:
-    """The slowest path between registers: delay in ns, kind, cell and port; no short carries."""
+    """The slowest path between registers, a line a step: delay in ns, kind, cell and port."""
     lines = []
     for path in report.get("critical_paths", []):
         if "async" in path["from"] or "async" in path["to"]:
             continue
-        for step in (s for s in path["path"] if s["delay"] >= 0.1 or s["type"] == "setup"):
+        for step in path["path"]:
             end = step["to"]
             where = f"{end.get('cell', '')}.{end.get('port', '')}"
             lines.append(f"{step['delay']:.2f} {step['type']} {where}")

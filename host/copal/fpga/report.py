@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 
 SHARE = 1e-3
 """Share of saturated values from which a tensor is warned about."""
-WINDOW = 1000
+WINDOW = 100
 """Updates that the share is taken over: exponents follow at once, so a single one says little."""
-REPEATED = 10
-"""Updates of a window in which a tensor has to saturate before it is warned about."""
 
 
 class EngineReport:
@@ -42,7 +40,6 @@ class EngineReport:
         self._values = np.zeros(len(tensors), np.int64)
         self._saturated = np.zeros(len(tensors), np.int64)
         self._before = (self._values.copy(), self._saturated.copy())
-        self._repeated = np.zeros(len(tensors), np.int64)
         self._warned = np.zeros(len(tensors), bool)
         self._messages: list[str] = []
 
@@ -62,7 +59,6 @@ class EngineReport:
         self._slots += slots
         self._values += values
         self._saturated += saturated
-        self._repeated += saturated > 0
         if self.updates % WINDOW == 0:
             self._look()
 
@@ -116,12 +112,10 @@ class EngineReport:
         values, saturated = self._values - self._before[0], self._saturated - self._before[1]
         self._before = (self._values.copy(), self._saturated.copy())
         shares = saturated / np.maximum(1, values)
-        lasting = self._repeated >= REPEATED
-        self._repeated[:] = 0
-        for i in np.flatnonzero((shares > SHARE) & lasting & ~self._warned):
+        for i in np.flatnonzero((shares > SHARE) & ~self._warned):
             self._warned[i] = True
             self._messages.append(
                 f"{shares[i]:.2%} of the values of {self._tensors[i]} were saturated in the last "
-                f"{WINDOW:,} updates: lower the learning rate, set max_grad_norm or reward_scale, "
-                "or normalize the observations"
+                f"{WINDOW} updates: lower the learning rate, set max_grad_norm or reward_scale, or "
+                "normalize the observations"
             )
