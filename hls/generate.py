@@ -10,9 +10,10 @@ or a row is generated once; the shells in `rtl` instantiate it as often as the e
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -106,9 +107,18 @@ def generate(
         path.write_text(text)
         written.append(path)
         widths[f"BITS_OF_{module.name.upper()}"] = output_bits(text)
-    header = out / "copal_params.vh"
-    header.write_text(verilog_parameters({**parameters, **widths}))
-    return [header, *written, *sorted(RTL.glob("*.v"))]
+    header, shells = out / "copal_params.vh", sorted(RTL.glob("*.v"))
+    build = build_number(parameters, [*written, *shells])
+    header.write_text(verilog_parameters({**parameters, **widths, "BUILD": build}))
+    return [header, *written, *shells]
+
+
+def build_number(parameters: Mapping[str, int], files: Iterable[Path]) -> int:
+    """A hash of an engine's parameters and Verilog, below 2^31: its register BUILD."""
+    digest = hashlib.sha256(json.dumps(parameters, sort_keys=True).encode())
+    for path in files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return int.from_bytes(digest.digest()[:4], "big") >> 1
 
 
 def output_bits(text: str) -> int:

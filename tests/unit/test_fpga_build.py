@@ -15,7 +15,7 @@ import pytest
 
 from copal import cli
 from copal.errors import BackendUnavailableError, ConfigError, FpgaError
-from copal.fpga import boards, boards_build, ecp5, overlay, synthesis, tools
+from copal.fpga import boards, boards_build, ecp5, overlay, rtl, synthesis, tools
 from copal.fpga.boards_build import BuildConfig
 from copal.fpga.config import EngineConfig
 
@@ -163,6 +163,18 @@ def test_rtl_stage_writes_all_that_the_engine_needs(
     assert shells | {"copal_params.vh"} <= names
     described = json.loads((tmp_path / "engine.json").read_text())
     assert described["digest"] == boards.get("pynq-z2").preset.digest()
+
+
+def test_build_number_follows_parameters_and_sources(tmp_path: Path) -> None:
+    """The register BUILD tells engines of other sources or parameters apart."""
+    number = rtl.generator().build_number
+    (tmp_path / "a.v").write_text("module a; endmodule")
+    first = number({"P": 4}, [tmp_path / "a.v"])
+    assert first == number({"P": 4}, [tmp_path / "a.v"])
+    assert 0 <= first < 1 << 31
+    assert first != number({"P": 8}, [tmp_path / "a.v"])
+    (tmp_path / "a.v").write_text("module a; wire x; endmodule")
+    assert first != number({"P": 4}, [tmp_path / "a.v"])
 
 
 def test_too_large_names_the_resource_and_by_how_much(
