@@ -32,6 +32,7 @@ test: $(VENV)/developing  ## run all tests
 
 sim: $(VENV)/developing  ## verify the FPGA engine: every test bench, SECONDS a soak; an ECP5 bitstream
 	$(BIN)/copal simulate --seconds $(SECONDS)
+	COPAL_FPGA_UPDATES=500 $(BIN)/python -m pytest tests/unit/test_fpga_updates.py --timeout 3600
 	$(BIN)/copal build --board ecp5 --stage bitstream
 
 lint: $(VENV)/developing  ## check style of Python and C++
