@@ -46,7 +46,11 @@ class LearnerState:
 
 
 class Learner(Protocol):
-    """Runs one Update again and again."""
+    """Runs one Update again and again. What has a body here is the same for most learners."""
+
+    publish_interval: int = 1
+    """Updates after which a loop reads the weights for the actors again; it reads them anyway
+    before they are evaluated or kept."""
 
     @property
     def updates(self) -> int:
@@ -75,6 +79,23 @@ class Learner(Protocol):
 
     def load_state(self, state: LearnerState) -> None:
         """Goes on from `state`."""
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Figures of the newest update, for the record of metrics."""
+        return {}
+
+    def messages(self) -> list[str]:
+        """Warnings since the last call, each to be shown once."""
+        return []
+
+    def report(self) -> str:
+        """What there is to say about the whole run; empty: nothing."""
+        return ""
+
+    def close(self) -> None:
+        """Frees what it holds beside memory. More calls are harmless."""
+        return
 
 
 class Backend(Protocol):

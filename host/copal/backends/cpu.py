@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from copal.backends.base import LearnerState
+from copal.backends.base import Learner, LearnerState
 from copal.errors import SchemaError
 from copal.native import native
 from copal.program import Program, Update
 
 
-class CpuLearner:
+class CpuLearner(Learner):
     """A native learner behind the face of a backend's learner.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from copal.backends.base import LearnerState, one_learner
+from copal.backends.base import Learner, LearnerState, one_learner
 from copal.errors import BackendUnavailableError
 from copal.fpga import open as devices
 from copal.fpga.driver import EngineDriver
@@ -21,23 +21,20 @@ PUBLISH_INTERVAL = 8
 """Updates between two reads of the acting weights: each costs about as much as an update."""
 
 
-class EngineLearner:
+class EngineLearner(Learner):
     """An engine behind the face of a backend's learner.
 
     Args:
         driver: The engine, with the Update on it.
         state: Where to start.
-
-    Attributes:
-        publish_interval: Updates after which a loop reads the weights for the actors again; it
-            reads them anyway before they are evaluated or kept.
     """
+
+    publish_interval = PUBLISH_INTERVAL
 
     def __init__(self, driver: EngineDriver, state: LearnerState) -> None:
         self._driver = driver
         self._read: dict[str, tuple[int, NDArray[np.float32]]] = {}
         self._mean_abs_td = float("nan")
-        self.publish_interval = PUBLISH_INTERVAL
         self.load_state(state)
 
     @property

@@ -39,7 +39,7 @@ class ReferenceBackend:
         return _Learner(update, state, batch_size)
 
 
-class _Learner:
+class _Learner(Learner):
     """A ReferenceLearner behind the face of a backend's learner."""
 
     def __init__(self, update: Update, state: LearnerState, batch_size: int) -> None:

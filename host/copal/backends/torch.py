@@ -78,7 +78,7 @@ class TorchBackend:
         return TorchLearner(update, state, source)
 
 
-class TorchLearner:
+class TorchLearner(Learner):
     """An ordinary training loop, one update at a time.
 
     Args:

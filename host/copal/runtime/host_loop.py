@@ -46,8 +46,6 @@ class HostLoop:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._busy_s, self._mean_td = 0.0, float("nan")
-        # Reading the weights back may cost more than an update.
-        self._publish_interval = int(getattr(learner, "publish_interval", 1))
 
     @property
     def updates(self) -> int:
@@ -113,24 +111,23 @@ class HostLoop:
 
     def metrics(self) -> dict[str, float]:
         """Figures of the newest update."""
-        own: dict[str, float] = getattr(self._learner, "metrics", {})
-        return {"mean_abs_td": self._mean_td, "learner_busy_s": self._busy_s, **own}
+        own = {"mean_abs_td": self._mean_td, "learner_busy_s": self._busy_s}
+        return {**own, **self._learner.metrics}
 
     def messages(self) -> list[str]:
         """Warnings of the learner since the last call, each to be shown once."""
-        taken: list[str] = getattr(self._learner, "messages", list)()
-        return taken
+        return self._learner.messages()
 
     def report(self) -> str:
         """What the learner says about the whole run; empty: nothing."""
-        return str(getattr(self._learner, "report", str)())
+        return self._learner.report()
 
     def _run(self) -> None:
         try:
             while self._gate.acquire_update():
                 with self._between:
                     self._step()
-                    if self._learner.updates % self._publish_interval == 0:
+                    if self._learner.updates % self._learner.publish_interval == 0:
                         self.publish()
                     self._gate.complete_update()
         except BaseException as e:  # noqa: BLE001 - the main thread raises it again

@@ -100,7 +100,7 @@ class Session:
         """Frees the environments, and the device that the learner holds, if it holds one."""
         for actor in self.actors:
             actor.environments.close()
-        getattr(self.learner, "close", lambda: None)()
+        self.learner.close()
 
 
 def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Session:
