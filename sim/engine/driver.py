@@ -24,9 +24,9 @@ from copal.fpga.config import EngineConfig
 from copal.fpga.isa import BEATS, Command, ErrorCode, Instruction, Memory, Op, beats, header
 from copal.fpga.model.memories import DUMPABLE, LOADABLE, Memories
 from copal.fpga.model_device import ModelDevice
+from copal.fpga.registers import CONTROL, STATUS
 from random_code import fill, fill_program
 
-CONTROL, STATUS = 0x40, 0x44
 LIMIT_US = 20_000
 """Longest packet, in simulated time."""
 

@@ -18,7 +18,7 @@ P = CONFIG.array_size
 LOG = P.bit_length() - 1
 TYPES = {"common::Lane": LOG, "common::Count": 6, "common::Address": 21}
 JOBS = Structs(tools.root() / "hls" / "dslx" / "job.x", TYPES)
-SLOT, JOB = JOBS.bits("Slot"), JOBS.bits("Job")
+JOB = JOBS.bits("Job")
 BEYOND = 1 << 20
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from copal.bench.peers import PEERS
 from copal.bench.peers.drivers.curve import SETTINGS
-from copal.config import LEARNER_MODES
+from copal.config import FPGA_LANES, LEARNER_MODES
 from copal.errors import ConfigError, UnknownNameError
 from copal.runtime.machine import allowed_cpus
 
@@ -337,7 +337,7 @@ class FpgaBench:
         _known("algos", self.algos, FPGA_ALGORITHMS)
         for name in ("hidden", "lanes"):
             _numbers(name, getattr(self, name))
-        _known_lanes("lanes", self.lanes, (16, 64, 256, 1024))
+        _known_lanes("lanes", self.lanes, FPGA_LANES)
         _known_lanes("rtl_lanes", self.rtl_lanes, self.lanes)
         for name in ("batch_size", "batches", "rounds"):
             _at_least_one(name, getattr(self, name))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def _compare(algo: str, env: str, parts: Any, batches: int) -> list[Row]:
         for i in range(batches + 1):
             batch = dict(parts.replay.sample(64, beta=0.6).items())
             notes = engine.state().notes
-            engine.load_state(_with(start, notes))
+            engine.load_state(replace(start, notes=notes))
             engine.step(batch)
             if i == 0:
                 continue
@@ -106,17 +107,6 @@ def _without_moments(update: Update, state: LearnerState) -> LearnerState:
     every = max(phase.every for phase in update.phases)
     fresh.updates = state.updates // every * every + every - 1
     return fresh
-
-
-def _with(state: LearnerState, notes: Mapping[str, Any]) -> LearnerState:
-    return LearnerState(
-        state.parameters,
-        state.first_moment,
-        state.second_moment,
-        state.optimiser_steps,
-        state.updates,
-        notes,
-    )
 
 
 def _gradient_errors(

@@ -11,6 +11,7 @@ from typing import Any
 
 from copal.backends.base import LearnerState
 from copal.backends.cpu import CpuLearner
+from copal.backends.fpga import EngineLearner
 from copal.bench import fpga_gradient, learner_build, machine
 from copal.bench.config import FpgaBench
 from copal.bench.runner import say
@@ -22,6 +23,7 @@ from copal.fpga.config import EngineConfig
 from copal.fpga.driver import EngineDriver
 from copal.fpga.engine import sized
 from copal.fpga.open import open_device, unavailable
+from copal.fpga.report import EngineReport
 
 _PERIOD = 2
 """Updates over which the cost of one is averaged: delayed phases run every other one."""
@@ -44,11 +46,8 @@ def measure(config: FpgaBench) -> Report:
 
 def network_name(algo: str, hidden: tuple[int, ...]) -> str:
     """What a row's network is called, `8-64-64-4` for DQN."""
-    first, last = learner_build.CONTINUOUS if algo not in _DISCRETE else learner_build.DISCRETE
+    first, last = learner_build.DISCRETE if algo == "dqn" else learner_build.CONTINUOUS
     return "-".join(map(str, (first, *hidden, last)))
-
-
-_DISCRETE = ("dqn", "double_dqn", "ddqn")
 
 
 def _engines(config: FpgaBench) -> Iterator[Row]:
@@ -81,15 +80,7 @@ def _plan_row(algo: str, hidden: tuple[int, ...], plan: Plan, clock_mhz: float) 
 
 def _driver(built: Any, plan: Plan, device: str, clock_mhz: float) -> EngineDriver:
     driver = EngineDriver(open_device(device, plan.config), plan, clock_mhz=clock_mhz)
-    state = LearnerState.initial(built.update, built.parameters)
-    driver.load(
-        state.parameters,
-        state.first_moment,
-        state.second_moment,
-        state.optimiser_steps,
-        state.updates,
-        state.notes,
-    )
+    EngineLearner(driver, LearnerState.initial(built.update, built.parameters))
     return driver
 
 
@@ -103,17 +94,13 @@ def _rtl_cycles(built: Any, plan: Plan, config: FpgaBench) -> Row:
     try:
         batch = learner_build.random_batch(built, plan.batch_size)
         driver.step(batch)
-        before = driver.report.figures(), driver.report.updates
+        before = _counts(driver.report)
         for _ in range(_PERIOD):
             driver.step(batch)
-        after, n = driver.report.figures(), driver.report.updates
+        counts = zip(before, _counts(driver.report), strict=True)
+        cycles, moved = ((end - begin) / _PERIOD for begin, end in counts)
     finally:
         driver.close()
-
-    def mean(name: str) -> float:
-        return (after[name] * n - before[0][name] * before[1]) / _PERIOD
-
-    cycles = mean("engine_cycles")
     macs = statistics.fmean(plan.macs(u) for u in range(_PERIOD))
     return {
         "source": "RTL, simulated",
@@ -121,8 +108,13 @@ def _rtl_cycles(built: Any, plan: Plan, config: FpgaBench) -> Row:
         "cycles": cycles,
         "lane_use": macs / cycles / plan.config.lanes,
         "updates_per_s": config.clock_mhz * 1e6 / cycles,
-        "kilobytes": (mean("engine_bytes_sent") + mean("engine_bytes_received")) / 1e3,
+        "kilobytes": moved / 1e3,
     }
+
+
+def _counts(report: EngineReport) -> tuple[int, int]:
+    """Cycles, and bytes in both directions, so far."""
+    return report.cycles, report.bytes_sent + report.bytes_received
 
 
 def _boards(config: FpgaBench) -> Iterator[Row]:

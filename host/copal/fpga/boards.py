@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from copal.errors import ConfigError, UnknownNameError
-from copal.fpga.config import Depths, EngineConfig
+from copal.errors import UnknownNameError
+from copal.fpga.config import Depths, EngineConfig, array_size
 
 _SYSTEM = Path("/proc/device-tree/chosen/pynq_board")
 
@@ -127,10 +127,7 @@ def engine(board: Board, lanes: int | None = None) -> EngineConfig:
     """
     if lanes is None:
         return board.preset
-    size = next((p for p in (4, 8, 16, 32) if p * p == lanes), None)
-    if size is None:
-        raise ConfigError("lanes", "16, 64, 256 or 1024", str(lanes))
-    preset = board.preset
+    size, preset = array_size(lanes), board.preset
     return replace(
         preset,
         array_size=size,

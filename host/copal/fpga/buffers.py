@@ -10,6 +10,9 @@ import numpy as np
 from copal.errors import FpgaError
 from copal.fpga.device import Beats
 
+MAX_TRANSFER_BYTES = (1 << 26) - 8
+"""What the DMA of the boards takes at once, in whole beats."""
+
 
 class Buffers:
     """Lends buffers, and knows its own.

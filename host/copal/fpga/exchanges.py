@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from copal.fpga.compiler.plan import Block, Column, Plan, Run
 from copal.fpga.device import FpgaDevice
-from copal.fpga.isa import ErrorCode, Memory
+from copal.fpga.isa import SET_SIZE, ErrorCode, Memory
 from copal.fpga.packet import Field, Script, Status
 
-K_WORDS = 8
+K_WORDS = SET_SIZE // 2
 """Words of a set of scalars."""
 ROLES = ("td_error", "loss")
 """Outputs that are dumped."""

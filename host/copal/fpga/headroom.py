@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from copal.fpga.compiler.exponents import ExponentFollower, bounded
+from copal.fpga.compiler.exponents import ExponentFollower
 from copal.fpga.compiler.plan import Plan
 from copal.program import Program
 
@@ -22,7 +22,6 @@ class Headroom:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
         self._watched: list[tuple[int, int, int, tuple[str, ...]]] = []
         sources = [_sources(phase.program) for phase in plan.update.phases]
         for i, info in enumerate(plan.scales.values()):
@@ -50,10 +49,7 @@ class Headroom:
                 wanted[i] = most - room
         if np.array_equal(wanted, follower.exponents):
             return False, False
-        before = follower.exponents
-        follower.exponents = bounded(self._plan, wanted)
-        changed = follower.exponents != before
-        return bool(changed.any()), bool((changed & self._plan.bound).any())
+        return follower.move(wanted)
 
 
 def _sources(program: Program) -> dict[str, tuple[str, ...]]:

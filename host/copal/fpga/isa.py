@@ -16,6 +16,12 @@ BITS = 320
 """Bits of an instruction."""
 BEATS = BITS // 64
 """64-bit beats of an instruction, low bits first."""
+STATUS_BEATS = 4
+"""Beats of STATUS."""
+SETS = 4
+"""Sets of scalars in K."""
+SET_SIZE = 16
+"""Registers of a set."""
 NO_RANGE = 255
 """Value of a `range` field for results that are not counted."""
 
@@ -211,6 +217,18 @@ def beats(code: Iterable[Instruction]) -> NDArray[np.uint64]:
     return np.array(
         [word >> 64 * i & (1 << 64) - 1 for word in words for i in range(BEATS)], np.uint64
     )
+
+
+def beats_a_word(memory: Memory, array_size: int) -> int:
+    """64-bit beats of a word of `memory` on the stream, for an array of so many lanes a row."""
+    fixed = {
+        Memory.CODE: BEATS,
+        Memory.K: 1,
+        Memory.RANGE: 1,
+        Memory.BIAS: array_size,
+        Memory.STATUS: STATUS_BEATS,
+    }
+    return fixed.get(memory, array_size // 2)
 
 
 def header(

@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 from copal.errors import FpgaError, FpgaTimeoutError
-from copal.fpga.buffers import Buffers
+from copal.fpga import registers
+from copal.fpga.buffers import MAX_TRANSFER_BYTES, Buffers
 from copal.fpga.config import ABI, ID, EngineConfig
 from copal.fpga.device import Beats
 from copal.fpga.isa import ErrorCode
 from copal.fpga.model import Model
 from copal.fpga.model.stream import StreamPort
-
-MAX_TRANSFER_BYTES = (1 << 26) - 8
-_CONTROL, _STATUS, _CYCLES = 0x40, 0x44, 0x48
 
 
 class ModelDevice:
@@ -43,17 +43,17 @@ class ModelDevice:
         """The register at byte `offset`; 0 where there is none."""
         self._check_open()
         port = self._port
-        if offset == _STATUS:
+        if offset == registers.STATUS:
             failed = int(port.error != ErrorCode.NONE)
             return failed << 1 | int(port.error) << 8 | port.error_pc << 16
-        if offset in (_CYCLES, _CYCLES + 4):
-            return port.last_run.cycles >> 8 * (offset - _CYCLES) & 0xFFFFFFFF
+        if offset in (registers.CYCLES, registers.CYCLES + 4):
+            return port.last_run.cycles >> 8 * (offset - registers.CYCLES) & 0xFFFFFFFF
         return self._registers.get(offset, 0)
 
     def write32(self, offset: int, value: int) -> None:
         """Writes CONTROL; other registers are read-only."""
         self._check_open()
-        if offset == _CONTROL and value & 1:
+        if offset == registers.CONTROL and value & 1:
             self._port.reset()
 
     def alloc(self, beats: int) -> Beats:
@@ -98,17 +98,12 @@ class ModelDevice:
 
 
 def _constants(config: EngineConfig) -> dict[int, int]:
-    depths = config.depths
-    words = (
-        depths.code, depths.vector, depths.a, depths.b,
-        depths.parameters, depths.bias, depths.mask, depths.range,
-    )  # fmt: skip
     sizes = config.array_size | config.operand_bits << 8
     return {
-        0x00: ID,
-        0x04: ABI,
-        0x08: sizes | config.vector_lanes << 16 | config.adam_lanes << 24,
-        0x0C: config.sum_bits | int(config.functions) << 8,
-        **{0x10 + 4 * i: depth for i, depth in enumerate(words)},
-        0x30: int(config.digest()[:8], 16),
+        registers.ID: ID,
+        registers.ABI: ABI,
+        registers.SIZES: sizes | config.vector_lanes << 16 | config.adam_lanes << 24,
+        registers.FEATURES: config.sum_bits | int(config.functions) << 8,
+        **{registers.DEPTHS + 4 * i: depth for i, depth in enumerate(astuple(config.depths))},
+        registers.BUILD: int(config.digest()[:8], 16),
     }

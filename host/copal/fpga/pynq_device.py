@@ -30,8 +30,6 @@ RESET_S = 1.0
 RESET, RUN = 4, 1
 STATUS = 4
 """Offset of a channel's status from its control register."""
-RECEIVE = 0x30
-"""Offset of the receiving channel's registers."""
 NUMPY_MAJOR = int(np.__version__.split(".")[0])
 _MANAGER = Path("/sys/class/fpga_manager/fpga0")
 _FAULTS = {

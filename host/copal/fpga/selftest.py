@@ -14,7 +14,7 @@ import numpy as np
 from copal.errors import FpgaError
 from copal.fpga.config import Depths, EngineConfig
 from copal.fpga.device import Beats, FpgaDevice
-from copal.fpga.isa import ErrorCode, Instruction, Memory, Op, Vop, beats
+from copal.fpga.isa import BEATS, ErrorCode, Instruction, Memory, Op, Vop, beats
 from copal.fpga.packet import Script
 
 SEED = 1
@@ -55,7 +55,7 @@ def _results(device: FpgaDevice) -> dict[str, Beats]:
     p = config.array_size
     code = beats(program(config))
     script = Script(config)
-    load_code = script.load(Memory.CODE, 0, len(code) // 5)
+    load_code = script.load(Memory.CODE, 0, len(code) // BEATS)
     load_rows = script.load(Memory.V, 0, 2 * p)
     script.run(0)
     answers = {

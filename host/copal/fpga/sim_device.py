@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from copal.errors import FpgaError, FpgaTimeoutError
-from copal.fpga.buffers import Buffers
+from copal.fpga import registers
+from copal.fpga.buffers import MAX_TRANSFER_BYTES, Buffers
 from copal.fpga.build import build
 from copal.fpga.config import EngineConfig
 from copal.fpga.device import Beats
 
-MAX_TRANSFER_BYTES = (1 << 26) - 8
-_CONTROL = 0x40
 _RESET_CYCLES = 300
 _TIMEOUT, _OVERFLOW = 1, 2
 
@@ -114,7 +113,7 @@ class SimDevice:
 
     def reset(self) -> None:
         """Stops whatever runs. Memories keep their content."""
-        self.write32(_CONTROL, 1)
+        self.write32(registers.CONTROL, 1)
         self.idle(_RESET_CYCLES)
 
     def close(self) -> None:

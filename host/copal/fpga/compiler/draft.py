@@ -25,8 +25,6 @@ class Tensor:
     """Name of the exponent of its integers, None of float32."""
     address: int | None = None
     """First word, once it is placed."""
-    pinned: bool = False
-    """Whether it keeps its place for the whole update."""
 
 
 @dataclass(frozen=True)

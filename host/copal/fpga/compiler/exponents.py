@@ -141,7 +141,11 @@ class ExponentFollower:
         self.seen[ended], self.least_unused[ended] = 0, MOST
         if not change.any():
             return False, False
+        return self.move(self.exponents + change)
+
+    def move(self, wanted: Exponents) -> tuple[bool, bool]:
+        """Takes other exponents, within the limits of the plan; returns as `follow`."""
         before = self.exponents
-        self.exponents = bounded(self._plan, before + change)
+        self.exponents = bounded(self._plan, wanted)
         changed = self.exponents != before
         return bool(changed.any()), bool((changed & self._plan.bound).any())

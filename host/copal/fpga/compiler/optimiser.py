@@ -3,22 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from copal.errors import ProgramError
 from copal.fpga.compiler.draft import Draft, Scale, Tensor, whole
 from copal.fpga.compiler.product import gradient_scale, norm_scale, weight_scale
 from copal.fpga.compiler.scales import ScaleBook
 from copal.fpga.compiler.vector import Operand, VectorUnit
 from copal.fpga.config import EngineConfig
-from copal.fpga.isa import Op, Vop
+from copal.fpga.isa import SET_SIZE, Op, Vop
 from copal.fpga.parameters import ParameterLayout, Segment
 from copal.program import Update
 
-SETS = 4
-"""Sets of scalars in K."""
-SET_SIZE = 16
-"""Registers of a set."""
 SCALE_REGISTER = 8
 """Register of a set that the gradient is multiplied with."""
 NORM_SHIFT = 15
@@ -176,14 +170,3 @@ class UpdateCode:
             scale = weight_scale(self._book, network, weight, self._bits)
             draft.fields[f"copy_{letter}"] = 1
             draft.scales[f"e_{letter}"] = Scale(0, ((scale, 1), (terms[1], 1)))
-
-
-def trained_in(update: Update, network: str) -> tuple[int, ...]:
-    """Numbers of the phases that train a network."""
-    return tuple(i for i, p in enumerate(update.phases) if p.program.gradient == network)
-
-
-def read_after(update: Update, networks: Iterable[str], phase: int) -> bool:
-    """Whether a phase behind `phase` reads one of the networks."""
-    later = update.phases[phase + 1 :]
-    return any(n.name in set(networks) for p in later for n in p.program.networks)

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from copal.fpga.compiler.code import Encoder, Entry, Field, listing
-from copal.fpga.compiler.optimiser import SET_SIZE
 from copal.fpga.compiler.scales import Limit, ScaleInfo
 from copal.fpga.config import EngineConfig
-from copal.fpga.isa import Instruction
+from copal.fpga.isa import SET_SIZE, Instruction
 from copal.fpga.parameters import ParameterLayout
 from copal.program import Update
 

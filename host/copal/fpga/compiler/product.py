@@ -189,34 +189,48 @@ class ProductUnit:
         network, p = str(attrs["network"]), self._p
         segment = self._parameters.find(network, attrs["weight"], "weight")
         fan_in, fan_out = int(attrs["fan_in"]), int(attrs["fan_out"])
+        fields = {"nt": self._tiles(fan_in) - 1, "b_n": self._stride}
+        fields |= {"c_base": segment.address, "c_m": segment.tiles(p)[1] * p, "c_n": p}
+        name = gradient_scale(self._phase, segment)
+        draft = self._product_over_rows(fields, segment, (x, y), name, f"gradient {segment.name}")
+        draft.macs_per_row = fan_in * fan_out
+        if bias is not None:
+            self._sum(draft, network, bias, x)
+            if self._clipped:
+                self._sum_for_norm(network, bias, x)
+
+    def _product_over_rows(
+        self,
+        fields: dict[str, int],
+        segment: Segment,
+        operands: tuple[Tensor, Tensor],
+        name: str,
+        note: str,
+    ) -> Draft:
+        """G gets the product x^T y of two operands; `name` is that of its exponent."""
+        x, y = operands
         assert x.scale is not None
         assert y.scale is not None
-        sample = Sample("gradient", self._phase, network, segment.offset, segment.size)
-        name = gradient_scale(self._phase, segment)
+        sample = Sample("gradient", self._phase, segment.network, segment.offset, segment.size)
         scale = self._book.add(name, SUM_BITS, sample, room=ROOM_OF_SUMS)
-        across = segment.tiles(p)[1]
-        fields = {"mt": self._tiles(fan_out) - 1, "nt": self._tiles(fan_in) - 1}
-        fields |= {"a_m": self._stride, "a_k": 1, "a_col": 1}
-        fields |= {"b_n": self._stride, "b_k": 1, "b_col": 1, "to_g": 1}
-        fields |= {"c_base": segment.address, "c_m": across * p, "c_n": p, "c_i": 1}
-        draft = Draft(Op.PRODUCT, fields, note=f"gradient {segment.name}")
-        draft.macs_per_row = fan_in * fan_out
-        draft.places = {"a_base": (x, 0, p), "b_base": (y, 0, p)}
+        draft = Draft(Op.PRODUCT, {**self._columns_of(x), **fields}, note=note)
+        draft.fields |= {"b_k": 1, "b_col": 1, "to_g": 1, "c_i": 1}
+        draft.places = {"a_base": (x, 0, self._p), "b_base": (y, 0, self._p)}
         draft.rows = {"kn": "rows"}
         draft.scales = {"shift": Scale(0, ((x.scale, 1), (y.scale, 1), (scale, -1)))}
         draft.ranged = {"range": scale}
         draft.reads = (whole(x), whole(y))
-        if bias is not None:
-            self._sum(draft, network, bias, x)
         self._book.limit(scale, x.scale, y.scale)
         self._drafts.append(draft)
-        if bias is not None and self._clipped:
-            self._sum_for_norm(network, bias, x)
+        return draft
+
+    def _columns_of(self, x: Tensor) -> dict[str, int]:
+        """Fields that read x by features over m and by rows over k."""
+        return {"mt": self._tiles(x.width) - 1, "a_m": self._stride, "a_k": 1, "a_col": 1}
 
     def sum_over_rows(self, network: str, offset: int, x: Tensor) -> None:
         """gradient[offset] = the sum of x over the rows: a product whose result goes nowhere."""
-        fields = {"mt": self._tiles(x.width) - 1, "a_m": self._stride, "a_k": 1, "a_col": 1}
-        draft = Draft(Op.PRODUCT, fields, note=f"gradient {network}[{offset}:]")
+        draft = Draft(Op.PRODUCT, self._columns_of(x), note=f"gradient {network}[{offset}:]")
         draft.places = {"a_base": (x, 0, self._p)}
         draft.rows = {"kn": "rows"}
         draft.reads = (whole(x),)
@@ -228,24 +242,11 @@ class ProductUnit:
     def _sum_for_norm(self, network: str, offset: int, x: Tensor) -> None:
         """The sum of x once more, as a product with a one: GB has too few bits for squares."""
         segment, ones = self._parameters.find(network, offset, "vector"), self._one()
-        assert x.scale is not None
-        assert ones.scale is not None
         assert segment.norm is not None
-        sample = Sample("gradient", self._phase, network, segment.offset, segment.size)
-        scale = self._book.add(
-            norm_scale(self._phase, segment), SUM_BITS, sample, room=ROOM_OF_SUMS
-        )
-        fields = {"mt": self._tiles(x.width) - 1, "a_m": self._stride, "a_k": 1, "a_col": 1}
-        fields |= {"b_k": 1, "b_col": 1, "to_g": 1}
-        fields |= {"c_base": segment.norm, "c_m": self._p, "c_i": 1}
-        draft = Draft(Op.PRODUCT, fields, note=f"gradient {segment.name} for its norm")
-        draft.places = {"a_base": (x, 0, self._p), "b_base": (ones, 0, self._p)}
-        draft.rows = {"kn": "rows"}
-        draft.scales = {"shift": Scale(0, ((x.scale, 1), (ones.scale, 1), (scale, -1)))}
-        draft.ranged = {"range": scale}
-        draft.reads = (whole(x), whole(ones))
-        self._book.limit(scale, x.scale, ones.scale)
-        self._drafts.append(draft)
+        fields = {"c_base": segment.norm, "c_m": self._p}
+        name = norm_scale(self._phase, segment)
+        note = f"gradient {segment.name} for its norm"
+        self._product_over_rows(fields, segment, (x, ones), name, note)
 
     def _one(self) -> Tensor:
         """A column of ones in B."""

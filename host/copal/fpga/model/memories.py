@@ -7,14 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from copal.fpga.config import EngineConfig
-from copal.fpga.isa import BEATS, Memory
+from copal.fpga.isa import BEATS, SET_SIZE, SETS, Memory, beats_a_word
 
 Beats = NDArray[np.uint64]
 Float = NDArray[np.float32]
 Int = NDArray[np.int32]
 
-SCALARS = 64
-"""Registers of K."""
 LOADABLE = frozenset(
     {Memory.CODE, Memory.V, Memory.W, Memory.T, Memory.M, Memory.S, Memory.K}
 )  # fmt: skip
@@ -37,7 +35,7 @@ class Memories:
         )
         self.g: Int = np.zeros((depths.parameters, p), np.int32)
         self.gb: Int = np.zeros((depths.bias, p), np.int32)
-        self.k: Float = np.zeros((SCALARS, 1), np.float32)
+        self.k: Float = np.zeros((SETS * SET_SIZE, 1), np.float32)
         self.range: Beats = np.zeros((depths.range, 1), np.uint64)
         self.a: Int = np.zeros((depths.a, p), np.int32)
         self.b: Int = np.zeros((depths.b, p), np.int32)
@@ -70,8 +68,7 @@ class Memories:
 
     def beats_a_word(self, memory: Memory) -> int:
         """Beats of 64 bits that one word of `memory` takes on the stream."""
-        array = self._arrays[memory]
-        return int(array.shape[1]) * array.itemsize // 8
+        return beats_a_word(memory, self.v.shape[1])
 
     def load(self, memory: Memory, address: int, beats: Beats) -> None:
         """Writes beats from word `address` on; the caller has checked the range."""

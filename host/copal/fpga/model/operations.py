@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from copal.fpga import floats
 from copal.fpga.config import EngineConfig
-from copal.fpga.isa import NO_RANGE, ErrorCode, Instruction, Op, Vop
+from copal.fpga.isa import NO_RANGE, SET_SIZE, ErrorCode, Instruction, Op, Vop
 from copal.fpga.model.memories import Float, Int, Memories
 
 Wide = NDArray[np.int64]
@@ -171,7 +171,7 @@ class Units:
         at = slice(f["p_base"], f["p_base"] + count)
         source = slice(f["b_base"], f["b_base"] + count)
         gradient = mem.gb[source] if f["bias"] else mem.g[at]
-        scalars = mem.k[f["set"] * 16 : f["set"] * 16 + 16, 0]
+        scalars = mem.k[f["set"] * SET_SIZE : (f["set"] + 1) * SET_SIZE, 0]
         w, t, m, s = floats.adam(
             mem.w[at], mem.t[at], mem.m[at], mem.s[at], gradient, scalars,
             e_g=f["e_g"], adam=bool(f["adam"]), average=bool(f["average"]),
