@@ -15,7 +15,7 @@ import pytest
 
 from copal import cli
 from copal.errors import BackendUnavailableError, ConfigError, FpgaError
-from copal.fpga import boards, boards_build, ecp5, overlay, rtl, synthesis, tools
+from copal.fpga import boards, boards_build, build, ecp5, overlay, rtl, synthesis, tools
 from copal.fpga.boards_build import BuildConfig
 from copal.fpga.config import EngineConfig
 
@@ -302,3 +302,28 @@ def test_missing_yosys_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_default_build_is_a_board() -> None:
     """The command line's defaults name a known board."""
     assert BuildConfig().board in boards.BOARDS
+
+
+@pytest.mark.parametrize("board", ["zcu104", "ecp5"])
+def test_folder_that_cannot_be_made_is_named(board: str, tmp_path: Path) -> None:
+    """The error names the setting, and is one of usage."""
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="`out`: expected a folder that can be made"):
+        boards_build.run(BuildConfig(board=board, out=tmp_path / "file" / "out"))
+    assert cli.main(["build", "--board", board, "--out", str(tmp_path / "file" / "out")]) == 2
+
+
+def test_refused_lanes_leave_no_folder(tmp_path: Path) -> None:
+    """Nothing is made before the settings are known to be right."""
+    assert cli.main(["build", "--lanes", "12", "--out", str(tmp_path / "out")]) == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_cache_that_cannot_be_made_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the cache that is named, not the run's folder or its checkpoints."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("COPAL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ConfigError, match="`COPAL_CACHE`: expected a folder that can be made"):
+        build.build(EngineConfig())

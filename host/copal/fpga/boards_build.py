@@ -54,12 +54,12 @@ def run(config: BuildConfig) -> int:
     """Does what `config` asks for and prints what came of it; the exit status."""
     out = (config.out or Path("build") / config.board).resolve()
     if config.board == "ecp5":
-        told = _routed(ecp5.build(out))
+        told = _routed(ecp5.build(tools.writable(out, "out")))
     else:
         board = boards.get(config.board)
         engine = boards.engine(board, config.lanes)
         told = {"board": board.name, "lanes": engine.lanes, "out": str(out)}
-        files = write_rtl(engine, out)
+        files = write_rtl(engine, tools.writable(out, "out"))
         told["rtl"] = [path.name for path in files]
         if config.stage == "estimate":
             told |= estimate(board, engine, out, files, proxy=config.fmax)

@@ -43,6 +43,7 @@ def build(config: EngineConfig) -> Path:
 
     Raises:
         BackendUnavailableError: A tool is missing; names it and how to get it.
+        ConfigError: The cache cannot be written to.
         FpgaError: A tool failed; holds what it printed last.
     """
     tools.require("sim", tools.SIMULATOR_MODULES, tools.SIMULATOR_PROGRAMS)
@@ -50,7 +51,7 @@ def build(config: EngineConfig) -> Path:
     if library.exists():
         return library
     folder = library.parent
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    tools.writable(folder.parent, "COPAL_CACHE")
     with _locked(folder.with_suffix(".lock")):
         if not library.exists():
             work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))

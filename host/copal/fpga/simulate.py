@@ -117,12 +117,13 @@ def simulate(name: str, config: SimulateConfig, seed: int) -> Result:
 
     Raises:
         BackendUnavailableError: A tool is missing.
+        ConfigError: The folder cannot be written to.
     """
     _require(config.simulator)
     dut, begin = DUTS[name], time.monotonic()
     kind = config.simulator + ("-waves" if config.waves else "")
     out = (config.out or tools.cache() / "sim").resolve() / f"{name}-{kind}-{dut.config.digest()}"
-    out.mkdir(parents=True, exist_ok=True)
+    tools.writable(out, "out" if config.out else "COPAL_CACHE")
     log, results = out / "log.txt", out / "results.xml"
     results.unlink(missing_ok=True)
     bench = tools.root() / "sim"

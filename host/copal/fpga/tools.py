@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from copal.errors import BackendUnavailableError
+from copal.errors import BackendUnavailableError, ConfigError
 
 PIP = "pip install 'copal-rl[sim]'"
 
@@ -88,6 +88,25 @@ def cache() -> Path:
     """Folder of what is built once: COPAL_CACHE, or `copal` in the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("COPAL_CACHE") or Path(base) / "copal") / "fpga"
+
+
+def writable(folder: Path, setting: str) -> Path:
+    """The folder, made if it is absent.
+
+    Args:
+        folder: Where something is to be written.
+        setting: What the user chose it by.
+
+    Raises:
+        ConfigError: It cannot be made or written to; names `setting`.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(setting, "a folder that can be made", str(error)) from error
+    if not os.access(folder, os.W_OK):
+        raise ConfigError(setting, "a folder that can be written to", f"`{folder}`")
+    return folder
 
 
 def _importable(name: str) -> bool:
