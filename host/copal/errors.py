@@ -105,6 +105,18 @@ class FpgaTimeoutError(FpgaError, TimeoutError):
     """An FPGA device stopped answering; it has been reset."""
 
 
+class GpuError(CopalError, RuntimeError):
+    """A GPU, or its emulation, refused a call or failed while a kernel ran."""
+
+
+class GpuCompileError(GpuError):
+    """The source of the kernels does not compile for this GPU."""
+
+
+class GpuMemoryError(GpuError, MemoryError):
+    """A GPU has not enough memory for what was asked for."""
+
+
 class CheckpointError(CopalError, RuntimeError):
     """A checkpoint or saved replay is missing, truncated, or of another version."""
 

@@ -17,9 +17,9 @@ PACKAGE = ROOT / "host" / "copal"
 #: A package may import itself and every package of an earlier row.
 LAYERS = (
     ("errors",),
-    ("config", "native"),
+    ("builds", "config", "native"),
     ("envs", "replay", "program"),
-    ("adapters", "algorithms", "fpga"),
+    ("adapters", "algorithms", "fpga", "gpu"),
     ("backends",),
     ("runtime",),
     ("codesign", "bench"),

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from copal import builds
 from copal.errors import BackendUnavailableError, FpgaError
 from copal.fpga import boards, ecp5, rtl, synthesis, tools
 from copal.fpga.boards import Board
@@ -54,12 +55,12 @@ def run(config: BuildConfig) -> int:
     """Does what `config` asks for and prints what came of it; the exit status."""
     out = (config.out or Path("build") / config.board).resolve()
     if config.board == "ecp5":
-        told = _routed(ecp5.build(tools.writable(out, "out")))
+        told = _routed(ecp5.build(builds.writable(out, "out")))
     else:
         board = boards.get(config.board)
         engine = boards.engine(board, config.lanes)
         told = {"board": board.name, "lanes": engine.lanes, "out": str(out)}
-        files = write_rtl(engine, tools.writable(out, "out"))
+        files = write_rtl(engine, builds.writable(out, "out"))
         told["rtl"] = [path.name for path in files]
         if config.stage == "estimate":
             told |= estimate(board, engine, out, files, proxy=config.fmax)

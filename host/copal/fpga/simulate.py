@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from copal import builds
 from copal.errors import ConfigError, UnknownNameError
 from copal.fpga import tools
 from copal.fpga.config import Depths, EngineConfig
@@ -123,7 +124,7 @@ def simulate(name: str, config: SimulateConfig, seed: int) -> Result:
     dut, begin = DUTS[name], time.monotonic()
     kind = config.simulator + ("-waves" if config.waves else "")
     out = (config.out or tools.cache() / "sim").resolve() / f"{name}-{kind}-{dut.config.digest()}"
-    tools.writable(out, "out" if config.out else "COPAL_CACHE")
+    builds.writable(out, "out" if config.out else "COPAL_CACHE")
     log, results = out / "log.txt", out / "results.xml"
     results.unlink(missing_ok=True)
     bench = tools.root() / "sim"

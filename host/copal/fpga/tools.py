@@ -9,7 +9,8 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from copal.errors import BackendUnavailableError, ConfigError
+from copal import builds
+from copal.errors import BackendUnavailableError
 
 PIP = "pip install 'copal-rl[sim]'"
 
@@ -37,14 +38,7 @@ def root() -> Path:
     Raises:
         BackendUnavailableError: Neither has them.
     """
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "_data", package.parents[1]):
-        if (folder / "hls" / "generate.py").is_file():
-            return folder
-    raise BackendUnavailableError(
-        "hls", "the engine's sources beside the package", "none",
-        "install copal-rl from its repository or a wheel",
-    )  # fmt: skip
+    return builds.root("hls", "generate.py")
 
 
 def missing(modules: Iterable[str] = (), programs: Iterable[str] = ()) -> str | None:
@@ -86,27 +80,7 @@ def verilator_environment() -> dict[str, str]:
 
 def cache() -> Path:
     """Folder of what is built once: COPAL_CACHE, or `copal` in the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("COPAL_CACHE") or Path(base) / "copal") / "fpga"
-
-
-def writable(folder: Path, setting: str) -> Path:
-    """The folder, made if it is absent.
-
-    Args:
-        folder: Where something is to be written.
-        setting: What the user chose it by.
-
-    Raises:
-        ConfigError: It cannot be made or written to; names `setting`.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(setting, "a folder that can be made", str(error)) from error
-    if not os.access(folder, os.W_OK):
-        raise ConfigError(setting, "a folder that can be written to", f"`{folder}`")
-    return folder
+    return builds.cache("fpga")
 
 
 def _importable(name: str) -> bool:
