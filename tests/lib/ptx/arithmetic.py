@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ptx import floats
-from ptx.kinds import DTYPES, Array, Fault, cast, wide
+from ptx.kinds import DTYPES, Array, PtxError, cast, wide
 
 Compute = Callable[..., Array]
 
@@ -23,11 +23,11 @@ def compute(opcode: tuple[str, ...]) -> tuple[Compute, list[str]]:
         A function of the operands' values, and the PTX type of each operand.
 
     Raises:
-        Fault: The instruction is not interpreted.
+        PtxError: The instruction is not interpreted.
     """
     name, kind = opcode[0], opcode[-1]
     if name not in _BUILDERS:
-        raise Fault(f"instruction {'.'.join(opcode)} is not interpreted")
+        raise PtxError(f"instruction {'.'.join(opcode)} is not interpreted")
     function, kinds = _BUILDERS[name](opcode, kind)
     if "ftz" in opcode:
         function = _flushed(function)
@@ -70,9 +70,8 @@ def _product(opcode: tuple[str, ...], kind: str) -> Compute:
 def _high64(dtype: np.dtype[np.generic]) -> Compute:
     def high(a: Array, b: Array) -> Array:
         pairs = zip(*np.broadcast_arrays(a, b), strict=True)
-        return np.array([((int(x) * int(y)) >> 64) & (2**64 - 1) for x, y in pairs], np.uint64).view(
-            dtype
-        )
+        whole = [int(x) * int(y) >> 64 & (2**64 - 1) for x, y in pairs]
+        return np.array(whole, np.uint64).view(dtype)
 
     return high
 
@@ -209,7 +208,7 @@ def _insert(opcode: tuple[str, ...], kind: str) -> tuple[Compute, list[str]]:
 
 def _permute(opcode: tuple[str, ...], kind: str) -> tuple[Compute, list[str]]:
     if len(opcode) != 2:
-        raise Fault(f"{'.'.join(opcode)} is not interpreted")
+        raise PtxError(f"{'.'.join(opcode)} is not interpreted")
 
     def run(a: Array, b: Array, pick: Array) -> Array:
         both = b.astype(np.uint64) << np.uint64(32) | a

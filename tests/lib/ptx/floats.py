@@ -34,7 +34,7 @@ def flush(value: Array) -> Array:
 
 
 def fma(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c of float32 values, rounded once.
+    """A * b + c of float32 values, rounded once.
 
     The product is exact in float64 and the sum nearly so. Rounding that sum to float32 goes wrong
     only where it lies exactly between two float32 numbers or is subnormal; there it is first

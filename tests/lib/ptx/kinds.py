@@ -3,12 +3,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.generic]
+if TYPE_CHECKING:
+    from ptx.machine import Machine
+
+Array = npt.NDArray[Any]
 Lanes = npt.NDArray[np.intp] | None
 """Indices of the lanes that execute, None: all of them."""
+
+Run = Callable[["Machine", Lanes], None]
+"""An instruction: does its work for some lanes."""
 
 DTYPES = {
     "pred": np.dtype(np.bool_),
@@ -19,7 +28,7 @@ DTYPES = {
 }
 
 
-class Fault(Exception):
+class PtxError(Exception):
     """The program did what no correct program does; names the kernel, the line and the text."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ptx.kinds import DTYPES, Array, Fault
+from ptx.kinds import DTYPES, Array, PtxError
 from ptx.machine import Machine, Program
 from ptx.memory import Memory
 from ptx.parse import parse
@@ -24,7 +24,7 @@ class Loaded:
         memory: Where its arguments lie; a new one by default.
 
     Raises:
-        Fault: It holds what is not interpreted.
+        PtxError: It holds what is not interpreted.
     """
 
     def __init__(self, text: str, memory: Memory | None = None) -> None:
@@ -67,25 +67,24 @@ class Loaded:
             Instructions that were interpreted, each for many threads.
 
         Raises:
-            Fault: The kernel did what it must not.
+            PtxError: The kernel did what it must not.
         """
         program = self._programs[name]
         kernel = program.kernel
         blocks, size = (_three(v) for v in (grid, threads))
         if math.prod(size) > kernel.max_threads:
-            raise Fault(f"{name}: {math.prod(size)} threads, at most {kernel.max_threads}")
+            raise PtxError(f"{name}: {math.prod(size)} threads, at most {kernel.max_threads}")
         if len(arguments) != len(kernel.parameters):
-            raise Fault(f"{name}: {len(arguments)} arguments for {len(kernel.parameters)}")
+            raise PtxError(f"{name}: {len(arguments)} arguments for {len(kernel.parameters)}")
         data = np.zeros(kernel.parameter_bytes, np.uint8)
-        bound = []
+        bound: list[int] = []
         for symbol, value in zip(kernel.parameters, arguments, strict=True):
             if isinstance(value, np.ndarray):
                 value = self.memory.add(f"argument {len(bound)} of {name}", value)
                 bound.append(value)
-            raw = value if isinstance(value, bytes) else np.array(value, DTYPES[symbol.kind])
-            raw = np.frombuffer(raw if isinstance(raw, bytes) else raw.tobytes(), np.uint8)
+            raw = _bytes(value, DTYPES[symbol.kind])
             if len(raw) != symbol.size:
-                raise Fault(f"{name}: {len(raw)} bytes for a parameter of {symbol.size}")
+                raise PtxError(f"{name}: {len(raw)} bytes for a parameter of {symbol.size}")
             data[symbol.offset : symbol.offset + symbol.size] = raw
         steps, every = 0, max(1, _TOGETHER // math.prod(size))
         with np.errstate(all="ignore"):
@@ -100,6 +99,15 @@ class Loaded:
         for address in bound:
             self.memory.drop(address)
         return steps
+
+
+def _bytes(value: float | np.generic | bytes, dtype: np.dtype[np.generic]) -> Array:
+    """An argument as it lies in memory."""
+    if isinstance(value, int) and dtype.kind in "iu":
+        value = value.to_bytes(9, "little", signed=True)[: dtype.itemsize]
+    elif not isinstance(value, bytes):
+        value = np.array(value, dtype).tobytes()
+    return np.frombuffer(value, np.uint8)
 
 
 def _three(sizes: Sequence[int]) -> tuple[int, int, int]:

@@ -4,33 +4,27 @@
     registers   %f1 [blocks * threads]      or [1] while all threads hold the same value
     position    [blocks * threads]          basic block that each thread executes next
 
-Of the threads that can go on, those at the lowest address do; threads that a branch parted so meet
-again. Threads wait at a barrier for their block, at a shuffle or vote for the lanes of its mask, and
-if nobody can go on the launch fails: it never hangs.
+Of the threads that can go on, those at the lowest address do; threads that a branch parted so
+meet again. Threads wait at a barrier for their block, at a shuffle or vote for the lanes of its
+mask, and if nobody can go on the launch fails: it never hangs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from ptx import movement, warp
-from ptx.arithmetic import compare, compute
-from ptx.kinds import DTYPES, Array, Fault, Lanes, cast
-from ptx.memory import LOCAL, SHARED, Block, Memory
-from ptx.operands import source, target
-from ptx.parse import Instruction, Kernel
+from ptx.decode import decode
+from ptx.kinds import Array, Lanes, PtxError
+from ptx.memory import Block, Memory
+from ptx.operands import source
+from ptx.parse import Kernel
 
-Run = Callable[["Machine", Lanes], None]
-_SPECIAL = {
-    "ld": movement.load, "ldu": movement.load, "st": movement.store, "atom": movement.atomic,
-    "red": movement.atomic, "cp": movement.copy, "bar": warp.barrier, "barrier": warp.barrier,
-    "shfl": warp.shuffle, "vote": warp.vote, "activemask": warp.active,
-}  # fmt: skip
-_NOTHING = ("membar", "fence", "prefetch", "nanosleep", "griddepcontrol", "pragma")
+_LEAVES = ("bra", "ret", "exit", "trap")
+_SYNC = ("bar", "barrier", "shfl", "vote")
 
 
 class Program:
@@ -43,17 +37,13 @@ class Program:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.blocks = [
-            [(_decode(kernel, one), one) for one in block if one.opcode[0] not in _LEAVES]
+            [(decode(kernel, one), one) for one in block if one.opcode[0] not in _LEAVES]
             for block in kernel.blocks
         ]
         self.last = [block[-1] for block in kernel.blocks]
         self.sync = [
             warp.scope(block[0]) if block[0].opcode[0] in _SYNC else None for block in kernel.blocks
         ]
-
-
-_LEAVES = ("bra", "ret", "exit", "trap")
-_SYNC = ("bar", "barrier", "shfl", "vote")
 
 
 class Machine:
@@ -92,9 +82,7 @@ class Machine:
         self.parameters = parameters
         self.lanes = blocks * count
         self.registers: dict[str, Array] = {}
-        self.block = Block(
-            blocks, count, kernel.shared_bytes + shared, kernel.local_bytes, races
-        )
+        self.block = Block(blocks, count, kernel.shared_bytes + shared, kernel.local_bytes, races)
         self.copies = movement.Copies(self.lanes)
         thread = np.arange(self.lanes) % count
         self.owner = np.arange(self.lanes) // count
@@ -130,7 +118,7 @@ class Machine:
         """Runs until every thread has returned.
 
         Raises:
-            Fault: A thread did what it must not, or threads wait for each other for ever.
+            PtxError: A thread did what it must not, or threads wait for each other for ever.
         """
         end = len(self.program.blocks)
         position = np.zeros(self.lanes, np.int32)
@@ -172,9 +160,9 @@ class Machine:
                     continue
             try:
                 run(self, mine)
-            except Fault as fault:
+            except PtxError as fault:
                 name, line = self.program.kernel.name, instruction.line
-                raise Fault(f"{name}, line {line}: {fault}") from None
+                raise PtxError(f"{name}, line {line}: {fault}") from None
 
     def where(self, guard: tuple[str, bool], lanes: Lanes) -> Lanes:
         """Those of the lanes whose predicate holds."""
@@ -198,7 +186,7 @@ class Machine:
         if last.opcode[0] in _LEAVES:
             to = end
             if last.opcode[0] == "trap":
-                raise Fault(f"{self.program.kernel.name}: trap in line {last.line}")
+                raise PtxError(f"{self.program.kernel.name}: trap in line {last.line}")
             if last.opcode[0] == "bra":
                 to = self.program.kernel.labels[last.operands[0]]
         taken = lanes
@@ -227,10 +215,10 @@ class Machine:
         wanted = source(self.program.kernel, mask, "u32")(self, lanes)
         return lanes[(wanted & exists & ~present) == 0]
 
-    def _stuck(self, position: npt.NDArray[np.int32], held: npt.NDArray[np.bool_]) -> Fault:
+    def _stuck(self, position: npt.NDArray[np.int32], held: npt.NDArray[np.bool_]) -> PtxError:
         waiting = np.flatnonzero(held)
         texts = {self.program.kernel.blocks[p][0].text for p in np.unique(position[waiting])}
-        return Fault(
+        return PtxError(
             f"{self.program.kernel.name}: not reached by every thread of the block or the mask: "
             + "; ".join(sorted(texts))
         )
@@ -257,113 +245,3 @@ def _special(
         found[f"%ntid.{axis}"] = np.array([threads[place]])
         found[f"%nctaid.{axis}"] = np.array([grid[place]])
     return {name: value.astype(np.uint32) for name, value in found.items()}
-
-
-def _decode(kernel: Kernel, instruction: Instruction) -> Run:
-    name = instruction.opcode[0]
-    try:
-        if name in _NOTHING:
-            return lambda _machine, _lanes: None
-        if name in _SPECIAL:
-            return _SPECIAL[name](kernel, instruction)
-        if name in ("setp", "set"):
-            return _set(kernel, instruction)
-        if name in ("cvta", "isspacep"):
-            return _convert_address(kernel, instruction)
-        if name == "mov" and any(o.startswith("{") for o in instruction.operands):
-            return _pack(kernel, instruction)
-        return _compute(kernel, instruction)
-    except (Fault, KeyError, ValueError, StopIteration) as error:
-        return partial(_refuse, f"not interpreted: {instruction.text} ({error})")
-
-
-def _refuse(reason: str, _machine: Machine, _lanes: Lanes) -> None:
-    raise Fault(reason)
-
-
-def _compute(kernel: Kernel, instruction: Instruction) -> Run:
-    function, kinds = compute(instruction.opcode)
-    write = target(kernel, instruction.operands[0])
-    given = instruction.operands[1:]
-    if len(given) != len(kinds):
-        raise Fault(f"{len(given)} operands")
-    reads = [source(kernel, text, kind) for text, kind in zip(given, kinds, strict=True)]
-
-    def run(machine: Machine, lanes: Lanes) -> None:
-        write(machine, lanes, function(*[read(machine, lanes) for read in reads]))
-
-    return run
-
-
-def _set(kernel: Kernel, instruction: Instruction) -> Run:
-    """`setp`, with a second target and a predicate to combine with."""
-    opcode = instruction.opcode
-    if opcode[0] == "set":
-        raise Fault("set")
-    kind, function = opcode[-1], compare(opcode[1], opcode[-1])
-    names = instruction.operands[0].split("|")
-    writes = [target(kernel, name) for name in names]
-    left, right = (source(kernel, o, kind) for o in instruction.operands[1:3])
-    join = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
-    combine = next((join[part] for part in opcode[2:] if part in join), None)
-    third = instruction.operands[3] if combine else ""
-    other = source(kernel, third.lstrip("!"), "pred") if combine else None
-
-    def run(machine: Machine, lanes: Lanes) -> None:
-        result = function(left(machine, lanes), right(machine, lanes))
-        both = [result, ~result]
-        for write, value in zip(writes, both, strict=False):
-            if combine is not None and other is not None:
-                value = combine(value, other(machine, lanes) ^ third.startswith("!"))
-            write(machine, lanes, value)
-
-    return run
-
-
-def _convert_address(kernel: Kernel, instruction: Instruction) -> Run:
-    """`cvta`: between an address in a space and a generic one."""
-    opcode = instruction.opcode
-    if opcode[0] != "cvta":
-        raise Fault("isspacep")
-    to = "to" in opcode
-    window = {"shared": SHARED, "local": LOCAL}.get(opcode[2 if to else 1].split("::")[0], 0)
-    base = np.uint64(window << 40)
-    write = target(kernel, instruction.operands[0])
-    read = source(kernel, instruction.operands[1], opcode[-1])
-
-    def run(machine: Machine, lanes: Lanes) -> None:
-        value = read(machine, lanes)
-        result = value ^ base if window and to else value | base
-        write(machine, lanes, result)
-
-    return run
-
-
-def _pack(kernel: Kernel, instruction: Instruction) -> Run:
-    """`mov` between a register and the parts that it consists of."""
-    to, given = instruction.operands
-    whole = DTYPES[instruction.opcode[-1]]
-    if to.startswith("{"):
-        parts = to.strip("{}").split(",")
-        writes = [target(kernel, part.strip()) for part in parts]
-        read, piece = source(kernel, given, instruction.opcode[-1]), 8 * whole.itemsize // len(parts)
-
-        def unpack(machine: Machine, lanes: Lanes) -> None:
-            value = read(machine, lanes)
-            for place, write in enumerate(writes):
-                write(machine, lanes, (value >> (piece * place)).astype(f"u{piece // 8}"))
-
-        return unpack
-    parts = given.strip("{}").split(",")
-    piece = 8 * whole.itemsize // len(parts)
-    reads = [source(kernel, part.strip(), f"b{piece}") for part in parts]
-    write = target(kernel, to)
-
-    def pack(machine: Machine, lanes: Lanes) -> None:
-        values = [read(machine, lanes).astype(whole) for read in reads]
-        result = values[0]
-        for place, value in enumerate(values[1:], 1):
-            result = result | value << np.array(piece * place, whole)
-        write(machine, lanes, cast(result, whole))
-
-    return pack

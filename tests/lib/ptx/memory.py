@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptx.kinds import Array, Fault
+from ptx.kinds import Array, PtxError
 from ptx.races import Races
 
 SHARED, LOCAL, FIRST = 1, 2, 16
@@ -66,7 +66,7 @@ class Memory:
     def find(self, number: int, text: str) -> Buffer:
         """The buffer with this number."""
         if number not in self._buffers:
-            raise Fault(f"address of no buffer: {text}")
+            raise PtxError(f"address of no buffer: {text}")
         return self._buffers[number]
 
 
@@ -88,14 +88,14 @@ def check(offset: npt.NDArray[np.int64], width: int, size: int, what: str, text:
     """Refuses accesses beyond the memory or across an alignment.
 
     Raises:
-        Fault: One is.
+        PtxError: One is.
     """
     low, high = int(offset.min()), int(offset.max())
     if low < 0 or high + width > size:
         at = low if low < 0 else high
-        raise Fault(f"{what} of {size} bytes is accessed at byte {at}: {text}")
+        raise PtxError(f"{what} of {size} bytes is accessed at byte {at}: {text}")
     if (offset & (width - 1)).any():
-        raise Fault(f"misaligned access of {width} bytes to {what}: {text}")
+        raise PtxError(f"misaligned access of {width} bytes to {what}: {text}")
 
 
 class Block:
@@ -117,12 +117,12 @@ class Block:
         """Notes that lanes read shared memory at absolute offsets.
 
         Raises:
-            Fault: Nobody has written there, or not safely.
+            PtxError: Nobody has written there, or not safely.
         """
         for word in range(0, width, 4):
             index = (where + word) >> 2
             if not self.written[index].all():
-                raise Fault(f"shared memory is read before it is written: {text}")
+                raise PtxError(f"shared memory is read before it is written: {text}")
             if self.races is not None:
                 self.races.read(index, lanes, text)
 
@@ -130,7 +130,7 @@ class Block:
         """Notes that lanes wrote shared memory at absolute offsets.
 
         Raises:
-            Fault: Others use the word without a barrier between.
+            PtxError: Others use the word without a barrier between.
         """
         for word in range(0, width, 4):
             index = (where + word) >> 2

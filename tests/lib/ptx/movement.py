@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ptx import memory
-from ptx.kinds import DTYPES, Array, Fault, Lanes
+from ptx.kinds import DTYPES, Array, Lanes, PtxError, Run
 from ptx.operands import address, source, target, vector
 from ptx.parse import Instruction, Kernel
 
 if TYPE_CHECKING:
-    from ptx.machine import Machine, Run
+    from ptx.machine import Machine
 
 _SPACES = ("global", "shared", "local", "param", "const")
 
@@ -68,7 +68,7 @@ def gather(
     """Bytes at addresses: [addresses or 1, width], uint8.
 
     Raises:
-        Fault: One is out of bounds, misaligned or, in shared memory, never written.
+        PtxError: One is out of bounds, misaligned or, in shared memory, never written.
     """
     parts = memory.split(where) if space in ("", "global", "const") else [(-1, None)]
     result = np.empty((len(where), width), np.uint8) if len(parts) > 1 else None
@@ -96,13 +96,11 @@ def scatter(
     """Writes [lanes, width] bytes to addresses; of lanes with one address the last wins.
 
     Raises:
-        Fault: One is out of bounds, misaligned, read-only or used by another thread.
+        PtxError: One is out of bounds, misaligned, read-only or used by another thread.
     """
     width = values.shape[1]
     where = np.broadcast_to(where, len(values))
-    for number, chosen in (
-        memory.split(where) if space in ("", "global", "const") else [(-1, None)]
-    ):
+    for number, chosen in memory.split(where) if space in ("", "global", "const") else [(-1, None)]:
         here, mine = _narrow(machine, lanes, where, chosen)
         data, index = _place(machine, space, number, here, mine, width, text, store=True)
         if data is machine.block.shared:
@@ -154,7 +152,7 @@ def _place(
         return block.local, offset + _of(block.local_base, lanes)
     buffer = machine.memory.find(number, text)
     if store and buffer.read_only:
-        raise Fault(f"`{buffer.name}` is read-only: {text}")
+        raise PtxError(f"`{buffer.name}` is read-only: {text}")
     offset = memory.offsets(where)
     memory.check(offset, width, len(buffer.bytes), f"`{buffer.name}`", text)
     return buffer.bytes, offset
@@ -183,7 +181,7 @@ def atomic(kernel: Kernel, instruction: Instruction) -> Run:
     space, dtype, text = _space(opcode, symbol_space), DTYPES[kind], instruction.text
     operation = next((part for part in opcode if part in (*_ATOMIC, "exch", "cas")), "")
     if not operation:
-        raise Fault(f"not interpreted: {text}")
+        raise PtxError(f"not interpreted: {text}")
 
     def run(machine: Machine, lanes: Lanes) -> None:
         members = machine.all(lanes)
@@ -222,7 +220,7 @@ class Copies:
         self._groups[lanes] += 1
 
     def wait(self, machine: Machine, lanes: npt.NDArray[np.intp], pending: int) -> None:
-        """Lands the copies of all but the last `pending` groups of the lanes; -1: also open ones."""
+        """Lands the copies of all but the last `pending` groups; -1: open ones too."""
         kept = []
         for members, group, to, data, text in self._open:
             limit = self._groups[members] - pending
@@ -246,7 +244,7 @@ def copy(kernel: Kernel, instruction: Instruction) -> Run:
         pending = int(operands[0])
         return lambda machine, lanes: machine.copies.wait(machine, machine.all(lanes), pending)
     if opcode[:2] != ("cp", "async") or "bulk" in opcode:
-        raise Fault(f"not interpreted: {text}")
+        raise PtxError(f"not interpreted: {text}")
     _, to = address(kernel, operands[0])
     _, start = address(kernel, operands[1])
     width = int(operands[2])
@@ -264,7 +262,7 @@ def copy(kernel: Kernel, instruction: Instruction) -> Run:
             sizes = np.broadcast_to(given(machine, lanes), len(members))  # type: ignore[misc]
             whole = np.flatnonzero(sizes == width)
             if ((sizes != width) & (sizes != 0)).any():
-                raise Fault(f"a part of a copy is not interpreted: {text}")
+                raise PtxError(f"a part of a copy is not interpreted: {text}")
             if len(whole):
                 data[whole] = gather(machine, members[whole], "global", where[whole], width, text)
         machine.copies.issue(members, shared.copy(), data, text)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ptx.kinds import DTYPES, Array, Fault, Lanes, cast
+from ptx.kinds import DTYPES, Array, Lanes, PtxError, cast
 from ptx.parse import Kernel
 
 if TYPE_CHECKING:
@@ -71,13 +71,10 @@ def address(kernel: Kernel, text: str) -> tuple[str, Source]:
     """Space that the base of `[base+offset]` lies in, if it is a symbol, and what computes it."""
     match = re.fullmatch(r"\[\s*([^+\s\]]+)\s*(?:\+\s*(-?\w+))?\s*\]", text)
     if match is None:
-        raise Fault(f"an address was expected: {text}")
+        raise PtxError(f"an address was expected: {text}")
     base, offset = match.group(1), int(match.group(2) or "0", 0)
     space = kernel.symbols[base].space if base in kernel.symbols else ""
-    if base.startswith("%"):
-        kind = f"s{8 * _declared(kernel, base).itemsize}"
-    else:
-        kind = "s64"
+    kind = f"s{8 * _declared(kernel, base).itemsize}" if base.startswith("%") else "s64"
     read = source(kernel, base, kind)
 
     def compute(machine: Machine, lanes: Lanes) -> Array:
@@ -91,7 +88,7 @@ def _register(text: str, dtype: np.dtype[np.generic]) -> Source:
         try:
             value = machine.registers[text]
         except KeyError:
-            raise Fault(f"register {text} is read before it is written") from None
+            raise PtxError(f"register {text} is read before it is written") from None
         if lanes is not None and len(value) != 1:
             value = value[lanes]
         return cast(value, dtype)
@@ -102,7 +99,7 @@ def _register(text: str, dtype: np.dtype[np.generic]) -> Source:
 def _special(text: str, dtype: np.dtype[np.generic]) -> Source:
     def read(machine: Machine, lanes: Lanes) -> Array:
         if text not in machine.special:
-            raise Fault(f"special register {text} is not interpreted")
+            raise PtxError(f"special register {text} is not interpreted")
         value = machine.special[text]
         return cast(value if lanes is None or len(value) == 1 else value[lanes], dtype)
 
@@ -138,4 +135,3 @@ def _declared(kernel: Kernel, register: str) -> np.dtype[np.generic]:
 def _is_special(kernel: Kernel, text: str) -> bool:
     prefix = re.match(r"%[A-Za-z_]+", text)
     return prefix is None or prefix.group() not in kernel.registers
-

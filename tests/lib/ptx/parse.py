@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ptx.kinds import DTYPES, Fault
+from ptx.kinds import DTYPES, PtxError
 
 SYNC = ("bar", "barrier", "shfl", "vote", "match", "activemask")
 """Instructions that threads execute together: each is a basic block of its own."""
@@ -89,11 +89,11 @@ def parse(text: str) -> Module:
     """Reads a whole PTX file.
 
     Raises:
-        Fault: It holds device functions that were not inlined.
+        PtxError: It holds device functions that were not inlined.
     """
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
     if re.search(r"(?m)^\s*(\.visible\s+|\.weak\s+)*\.func\b", text):
-        raise Fault("a device function was not inlined: calls are not interpreted")
+        raise PtxError("a device function was not inlined: calls are not interpreted")
     head = re.split(r"\.entry", text)[0]
     outside = re.sub(r"\.entry.*?\n\}", "", text, flags=re.S)
     variables: list[bytes] = []

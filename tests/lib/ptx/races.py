@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ptx.kinds import Fault
+from ptx.kinds import PtxError
 
 # A user is a lane, or nobody, or several warps, or (this and below) several lanes of a warp.
 _NOBODY, _MANY, _WARP = -1, -2, -3
@@ -48,17 +48,19 @@ class Races:
         """Lanes read words.
 
         Raises:
-            Fault: Another thread wrote one, unordered.
+            PtxError: Another thread wrote one, unordered.
         """
         self._ordered(0, self._writer, word, lane, "is read while another thread writes it", text)
         now, before = self._block_time[lane], self._reader[word]
         before = np.where(self._times[1, 0, word] == now, before, _NOBODY)
         self._reader[word] = self._join(before, lane)
         # Of lanes with the same word the last one won: let the others join it.
-        lost = np.flatnonzero(self._join(self._reader[word], lane) != self._reader[word])
+        lost = np.arange(len(word))
         while len(lost):
-            self._reader[word[lost]] = self._join(self._reader[word[lost]], lane[lost])
-            lost = lost[self._join(self._reader[word[lost]], lane[lost]) != self._reader[word[lost]]]
+            found = self._reader[word[lost]]
+            joined = self._join(found, lane[lost])
+            lost, joined = lost[joined != found], joined[joined != found]
+            self._reader[word[lost]] = joined
         self._times[1, 0, word] = now
         self._times[1, 1, word] = self._warp_time[lane]
 
@@ -66,13 +68,13 @@ class Races:
         """Lanes write words.
 
         Raises:
-            Fault: Another thread wrote or read one, unordered.
+            PtxError: Another thread wrote or read one, unordered.
         """
         self._ordered(0, self._writer, word, lane, "is written by two threads", text)
         self._ordered(1, self._reader, word, lane, "is written while another thread reads it", text)
         self._writer[word] = lane
         if (self._writer[word] != lane).any():
-            raise Fault(f"shared memory is written by two threads at once: {text}")
+            raise PtxError(f"shared memory is written by two threads at once: {text}")
         self._times[0, 0, word] = self._block_time[lane]
         self._times[0, 1, word] = self._warp_time[lane]
 
@@ -94,7 +96,7 @@ class Races:
         warp = self._warp_of(user) == self._warp[lane]
         safe = warp & (self._times[kind, 1, word] != self._warp_time[lane])
         if not safe.all():
-            raise Fault(f"shared memory {what}, with no barrier between: {text}")
+            raise PtxError(f"shared memory {what}, with no barrier between: {text}")
 
     def _warp_of(self, user: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         single = self._warp[np.maximum(user, 0)]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ptx.kinds import Array, Fault, Lanes
+from ptx.kinds import Array, Lanes, PtxError, Run
 from ptx.operands import source, target
 from ptx.parse import Instruction, Kernel
 
 if TYPE_CHECKING:
-    from ptx.machine import Machine, Run
+    from ptx.machine import Machine
 
 
 def scope(instruction: Instruction) -> tuple[str, str]:
@@ -23,7 +23,7 @@ def scope(instruction: Instruction) -> tuple[str, str]:
         if "warp" in opcode:
             return "warp", instruction.operands[0]
         if "sync" not in opcode or instruction.operands not in (("0",), ()):
-            raise Fault(f"not interpreted: {instruction.text}")
+            raise PtxError(f"not interpreted: {instruction.text}")
         return "block", ""
     if opcode[0] == "activemask":
         return "", ""
@@ -71,7 +71,7 @@ def shuffle(kernel: Kernel, instruction: Instruction) -> Run:
         full, here = machine.by_warp(members, value(machine, lanes))
         slot = machine.slot[members] - lane + other
         if not here[slot].all():
-            raise Fault(f"a shuffle reads a lane that takes no part: {text}")
+            raise PtxError(f"a shuffle reads a lane that takes no part: {text}")
         write(machine, lanes, full[slot])
         write_inside(machine, lanes, inside)
 
