@@ -19,7 +19,7 @@ module array #(
   input  wire        last,
   input  wire [`COPAL_P*`COPAL_ACC-1:0] bias,
   input  wire [`COPAL_P*`COPAL_W-1:0]   a,
-  input  wire [`COPAL_P*`COPAL_W-1:0]   b,
+  input  wire [`COPAL_P*`COPAL_WB-1:0]  b,
   // of the tile that ends; two cycles behind `last`
   input  wire        tile_valid,
   input  wire [5:0]  tile_rows,

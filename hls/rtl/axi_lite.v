@@ -61,7 +61,7 @@ module axi_lite #(
       6'h00: value = ID;
       6'h01: value = ABI;
       6'h02: value = {8'd`COPAL_AL, 8'd`COPAL_VL, 8'd`COPAL_W, 8'd`COPAL_P};
-      6'h03: value = {23'd0, 1'd`COPAL_FUNCTIONS, 8'd`COPAL_ACC};
+      6'h03: value = {8'd0, 8'd`COPAL_WB, 7'd0, 1'd`COPAL_FUNCTIONS, 8'd`COPAL_ACC};
       6'h04: value = `COPAL_DEPTH_CODE;
       6'h05: value = `COPAL_DEPTH_VECTOR;
       6'h06: value = `COPAL_DEPTH_A;

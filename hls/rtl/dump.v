@@ -20,12 +20,13 @@ module dump (
   input  wire [16*32-1:0]        k,       // one cycle behind the request
   input  wire [63:0]             range,   // two cycles behind it
   input  wire [`COPAL_P*`COPAL_W-1:0]   a,
-  input  wire [`COPAL_P*`COPAL_W-1:0]   b,
+  input  wire [`COPAL_P*`COPAL_WB-1:0]  b,
   input  wire [`COPAL_P*`COPAL_ACC-1:0] bias,
   output wire        rsp_valid,
   output reg  [63:0] rsp_data
 );
-  localparam P = `COPAL_P, LP = `COPAL_LP, W = `COPAL_W, ACC = `COPAL_ACC, PAIRS = `COPAL_AL / 2;
+  localparam P = `COPAL_P, LP = `COPAL_LP, W = `COPAL_W, WB = `COPAL_WB;
+  localparam ACC = `COPAL_ACC, PAIRS = `COPAL_AL / 2;
   wire [4:0] beat3;
   wire [2:0] addr1;
   wire [6:0] mem4;
@@ -36,7 +37,8 @@ module dump (
   wire [LP-2:0] pair = beat3[LP-2:0];
   wire [LP-1:0] lane = beat3[LP-1:0];
   wire [4:0]    part = beat3 % PAIRS;
-  wire [2*W-1:0] a_pair = a[pair*2*W +: 2*W], b_pair = b[pair*2*W +: 2*W];
+  wire [2*W-1:0]  a_pair = a[pair*2*W +: 2*W];
+  wire [2*WB-1:0] b_pair = b[pair*2*WB +: 2*WB];
   wire [ACC-1:0] bias_lane = bias[lane*ACC +: ACC];
   reg [63:0] v4, w4, t4, m4, s4, g4, gb4, k2, k3, k4, range3, range4, a4, b4, bias4;
   always @(posedge clk) begin
@@ -53,7 +55,7 @@ module dump (
     range3 <= range;
     range4 <= range3;
     a4 <= {{32-W{a_pair[2*W-1]}}, a_pair[2*W-1:W], {32-W{a_pair[W-1]}}, a_pair[W-1:0]};
-    b4 <= {{32-W{b_pair[2*W-1]}}, b_pair[2*W-1:W], {32-W{b_pair[W-1]}}, b_pair[W-1:0]};
+    b4 <= {{32-WB{b_pair[2*WB-1]}}, b_pair[2*WB-1:WB], {32-WB{b_pair[WB-1]}}, b_pair[WB-1:0]};
     bias4 <= {{64-ACC{bias_lane[ACC-1]}}, bias_lane};
     case (mem4)
       7'd1: rsp_data <= v4;

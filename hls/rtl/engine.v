@@ -44,7 +44,8 @@ module engine #(
   output wire [63:0] slots,
   output wire [63:0] runs
 );
-  localparam P = `COPAL_P, LP = `COPAL_LP, W = `COPAL_W, ACC = `COPAL_ACC, COLUMN = W + 16;
+  localparam P = `COPAL_P, LP = `COPAL_LP, W = `COPAL_W, WB = `COPAL_WB;
+  localparam ACC = `COPAL_ACC, COLUMN = W + 16;
   localparam VL = `COPAL_VL, AL = `COPAL_AL;
   localparam PICK = `COPAL_STAGES_PICK, NORM = `COPAL_STAGES_NORM, GATHER = `COPAL_STAGES_GATHER;
   localparam ROW = 3 + `COPAL_STAGES_ROTATE;   // cycle in which operands reach the array
@@ -100,11 +101,17 @@ module engine #(
   // ---- operand memories
   wire [P-1:0]   a_we, b_we;
   wire [19:0]    ab_addr;
-  wire [P*W-1:0] ab_data, a_raw, b_raw, a, b;
-  banks #(.DEPTH(`COPAL_DEPTH_A)) u_a (
+  wire [P*W-1:0]  a_data, a_raw, a;
+  wire [P*WB-1:0] ab_data, b_raw, b;
+  generate
+    for (j = 0; j < P; j = j + 1) begin : g_a_data
+      assign a_data[j*W +: W] = ab_data[j*WB +: W];
+    end
+  endgenerate
+  banks #(.WIDTH(W), .DEPTH(`COPAL_DEPTH_A)) u_a (
     .clk(clk), .dump(dump), .dump_addr(rd_addr), .tile(s_x), .col(f_a_col), .step(s_step),
-    .we(a_we), .waddr(ab_addr), .wdata(ab_data), .raw(a_raw), .operands(a));
-  banks #(.DEPTH(`COPAL_DEPTH_B)) u_b (
+    .we(a_we), .waddr(ab_addr), .wdata(a_data), .raw(a_raw), .operands(a));
+  banks #(.WIDTH(WB), .DEPTH(`COPAL_DEPTH_B)) u_b (
     .clk(clk), .dump(dump), .dump_addr(rd_addr), .tile(s_y), .col(f_b_col), .step(s_step),
     .we(b_we), .waddr(ab_addr), .wdata(ab_data), .raw(b_raw), .operands(b));
 

@@ -35,7 +35,7 @@ module results (
   output wire [`COPAL_P-1:0] a_we,
   output wire [`COPAL_P-1:0] b_we,
   output wire [19:0] ab_addr,
-  output wire [`COPAL_P*`COPAL_W-1:0] ab_data,
+  output wire [`COPAL_P*`COPAL_WB-1:0] ab_data,
   output wire        v_we,
   output wire [19:0] v_addr,
   output wire [`COPAL_P*32-1:0] v_data,
@@ -53,7 +53,8 @@ module results (
   input  wire [7:0]  dump_addr,
   output wire [63:0] dump_data
 );
-  localparam P = `COPAL_P, LP = `COPAL_LP, W = `COPAL_W, ACC = `COPAL_ACC, COLUMN = W + 16;
+  localparam P = `COPAL_P, LP = `COPAL_LP, WB = `COPAL_WB, ACC = `COPAL_ACC;
+  localparam COLUMN = `COPAL_W + 16;
   localparam POST = `COPAL_STAGES_POST, GATHER = `COPAL_STAGES_GATHER, SKEW = `COPAL_STAGES_SKEW;
   localparam RANGES = `COPAL_STAGES_RANGES;
 
@@ -63,16 +64,15 @@ module results (
     .clk(clk), .rst(rst), .active(valid), .gated(lane_clk));
   wire [P-1:0]    positive, saturated;
   wire [P*32-1:0] magnitude, wide;
-  wire [P*W-1:0]  elem;
-  wire            narrow = to_a | to_b;
+  wire [P*WB-1:0] elem;
   genvar j;
   generate
     for (j = 0; j < P; j = j + 1) begin : g_post
       post u_post (
         .clk(lane_clk), .sum(sums[j*ACC +: ACC]), .shift(shift), .relu(relu), .use_mask(use_mask),
-        .mask(mask[j]), .narrow(narrow), .counted(counted[j]),
+        .mask(mask[j]), .to_a(to_a), .to_b(to_b), .counted(counted[j]),
         .out({positive[j], saturated[j], magnitude[j*32 +: 32], wide[j*32 +: 32],
-              elem[j*W +: W]}));
+              elem[j*WB +: WB]}));
     end
   endgenerate
 
@@ -98,14 +98,14 @@ module results (
   assign mask_data = positive;
 
   // ---- A, B
-  wire [P*(W+1)-1:0] in_order, skewed;
+  wire [P*(WB+1)-1:0] in_order, skewed;
   wire k_a, k_b;
   generate
     for (j = 0; j < P; j = j + 1) begin : g_skew
-      assign in_order[j*(W+1) +: W+1] = {q_lanes[j], elem[j*W +: W]};
-      assign ab_data[j*W +: W] = skewed[j*(W+1) +: W];
-      assign a_we[j] = k_a && !halted && skewed[j*(W+1)+W];
-      assign b_we[j] = k_b && !halted && skewed[j*(W+1)+W];
+      assign in_order[j*(WB+1) +: WB+1] = {q_lanes[j], elem[j*WB +: WB]};
+      assign ab_data[j*WB +: WB] = skewed[j*(WB+1) +: WB];
+      assign a_we[j] = k_a && !halted && skewed[j*(WB+1)+WB];
+      assign b_we[j] = k_b && !halted && skewed[j*(WB+1)+WB];
     end
   endgenerate
   skew u_skew (.clk(clk), .address(q_address[LP-1:0]), .x(in_order), .out(skewed));

@@ -15,10 +15,10 @@ SMALL = Depths(
 )  # fmt: skip
 
 
-def small_config(p: int, w: int = 18) -> EngineConfig:
+def small_config(p: int, w: int = 18, wb: int = 22) -> EngineConfig:
     """An engine whose memories random instructions reach the ends of."""
     return EngineConfig(
-        array_size=p, operand_bits=w, vector_lanes=p // 2, adam_lanes=2, depths=SMALL
+        array_size=p, a_bits=w, b_bits=wb, vector_lanes=p // 2, adam_lanes=2, depths=SMALL
     )
 
 
@@ -31,8 +31,8 @@ def random_floats(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
 
 def fill(memories: Memories, config: EngineConfig, rng: np.random.Generator) -> None:
     """Puts random numbers into every memory but CODE."""
-    top = 1 << config.operand_bits - 1
-    for x in (memories.a, memories.b):
+    for x, bits in ((memories.a, config.a_bits), (memories.b, config.b_bits)):
+        top = 1 << bits - 1
         scale = int(rng.choice([200, top]))
         x[:] = rng.integers(-scale, scale, x.shape)
     for y in (memories.v, memories.w, memories.t, memories.m, memories.k):

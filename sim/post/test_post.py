@@ -13,8 +13,8 @@ from copal.fpga.config import STAGES
 from lanes import begin, check, field
 from parameters import CONFIG
 
-W, ACC = CONFIG.operand_bits, CONFIG.sum_bits
-FLAGS = ("relu", "use_mask", "mask", "narrow", "counted")
+W, WB, ACC = CONFIG.a_bits, CONFIG.b_bits, CONFIG.sum_bits
+FLAGS = ("relu", "use_mask", "mask", "to_a", "to_b", "counted")
 
 
 def clip(x: int, bits: int) -> int:
@@ -27,11 +27,12 @@ def lane(total: int, shift: int, flags: dict[str, bool]) -> int:
     value = total + (1 << shift >> 1) >> shift
     if (flags["relu"] and value < 0) or (flags["use_mask"] and not flags["mask"]):
         value = 0
-    narrow, wide = clip(value, W), clip(value, 32)
-    saturated = flags["counted"] and value != (narrow if flags["narrow"] else wide)
+    narrow, wide = clip(value, W if flags["to_a"] else WB), clip(value, 32)
+    operand = flags["to_a"] or flags["to_b"]
+    saturated = flags["counted"] and value != (narrow if operand else wide)
     seen = min(abs(value), (1 << 32) - 1) if flags["counted"] else 0
     out = int(total > 0) << 1 | int(saturated)
-    for number, bits in ((seen, 32), (wide, 32), (narrow, W)):
+    for number, bits in ((seen, 32), (wide, 32), (narrow, WB)):
         out = out << bits | number & (1 << bits) - 1
     return out
 
@@ -46,7 +47,19 @@ async def every_sum(dut: Any) -> None:
         shift = rng.integers(0, 64, n)
         total = rng.integers(-(1 << ACC - 1), 1 << ACC - 1, n) >> rng.integers(0, ACC, n)
         half = rng.random(n) < 0.3
-        edge = rng.choice([1 << W - 1, -(1 << W - 1), 0, 1 << 31, -(1 << 31), 1 << 32], n)
+        edge = rng.choice(
+            [
+                1 << W - 1,
+                -(1 << W - 1),
+                1 << WB - 1,
+                -(1 << WB - 1),
+                0,
+                1 << 31,
+                -(1 << 31),
+                1 << 32,
+            ],
+            n,
+        )
         edge = (
             (edge << np.minimum(shift, 6))
             + rng.integers(-2, 3, n)

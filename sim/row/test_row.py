@@ -12,7 +12,7 @@ from cocotb.triggers import FallingEdge, Timer
 from bench import generator, soak, start
 from parameters import CONFIG
 
-P, W, ACC = CONFIG.array_size, CONFIG.operand_bits, CONFIG.sum_bits
+P, W, WB, ACC = CONFIG.array_size, CONFIG.a_bits, CONFIG.b_bits, CONFIG.sum_bits
 COLUMN = W + 16
 
 
@@ -44,13 +44,13 @@ def pack(s: dict[str, Any]) -> int:
     word = s["en"] << 2 | s["first"] << 1 | s["last"]
     word = word << ACC | s["bias"] & (1 << ACC) - 1
     word = word << W | s["a"] & (1 << W) - 1
-    packed = sum((v & (1 << W) - 1) << W * j for j, v in enumerate(s["b"]))
-    return word << W * P | packed
+    packed = sum((v & (1 << WB) - 1) << WB * j for j, v in enumerate(s["b"]))
+    return word << WB * P | packed
 
 
 def operands(rng: np.random.Generator, tiles: int) -> list[dict[str, Any]]:
     """Tiles of random length, some slots without a product, as padding has them."""
-    top, found = 1 << W - 1, []
+    top, top_b, found = 1 << W - 1, 1 << WB - 1, []
     for _ in range(tiles):
         length = int(rng.integers(1, 2 * P + 2))
         products = int(rng.integers(1, length + 1))
@@ -60,7 +60,7 @@ def operands(rng: np.random.Generator, tiles: int) -> list[dict[str, Any]]:
                 "last": int(k == max(length, P) - 1),
                 "bias": int(rng.integers(-(1 << 30), 1 << 30)),
                 "a": int(rng.integers(-top, top)),
-                "b": [int(v) for v in rng.integers(-top, top, P)],
+                "b": [int(v) for v in rng.integers(-top_b, top_b, P)],
             }  # fmt: skip
             found.append(operand)
     return found

@@ -93,8 +93,8 @@ class Engine:
         words = {
             0x00: board.id,
             0x04: board.abi,
-            0x08: c.array_size | c.operand_bits << 8 | c.vector_lanes << 16 | c.adam_lanes << 24,
-            0x0C: c.sum_bits | int(c.functions) << 8,
+            0x08: c.array_size | c.a_bits << 8 | c.vector_lanes << 16 | c.adam_lanes << 24,
+            0x0C: c.sum_bits | int(c.functions) << 8 | c.b_bits << 16,
         }
         depths = (d.code, d.vector, d.a, d.b, d.parameters, d.bias, d.mask, d.range)
         return {**words, **{0x10 + 4 * i: n for i, n in enumerate(depths)}}.get(offset, 0)

@@ -120,12 +120,21 @@ class Oracle:
         row, column = (lane, k % p) if f[f"{x}_col"] else (k % p, lane)
         return int(memory[number * p + row, column])
 
+    def operand_bits(self, f: Instruction) -> int:
+        """The fewest bits of the memories that a result goes to."""
+        bits = [32]
+        if f["to_a"]:
+            bits.append(self.config.a_bits)
+        if f["to_b"]:
+            bits.append(self.config.b_bits)
+        return min(bits)
+
     def drain(
         self, f: Instruction, total: int, at: tuple[int, int, int, int], accumulate: bool
     ) -> None:
         """A sum's way to the memories."""
         m, n, i, j = at
-        mem, w = self.mem, self.config.operand_bits
+        mem, w = self.mem, self.operand_bits(f)
         offset = m * f["c_m"] + n * f["c_n"]
         address = f["c_base"] + offset + i * f["c_i"]
         half = 1 << self.config.sum_bits - 1
@@ -171,7 +180,7 @@ class Oracle:
 
     def quant(self, f: Instruction) -> None:
         """A lane at a time."""
-        p, w = self.config.array_size, self.config.operand_bits
+        p, w = self.config.array_size, self.operand_bits(f)
         for m in range(f["mt"] + 1):
             for n in range(f["nt"] + 1):
                 for i in range(p):
@@ -190,7 +199,7 @@ class Oracle:
 
     def update(self, f: Instruction) -> None:
         """A parameter at a time."""
-        mem, bits = self.mem, self.config.operand_bits
+        mem, bits = self.mem, self.config.a_bits
         k = [F(x) for x in mem.k[f["set"] * 16 : f["set"] * 16 + 9, 0]]
         for word in range(f["count"] + 1):
             for j in range(self.config.array_size):

@@ -128,7 +128,7 @@ def test_notes_of_another_engine_are_ignored(rng: np.random.Generator) -> None:
     batch = batches(built, rng, 1)[0]
     fresh = learner(built)
     wanted = fresh.step(batch)
-    for notes in ({}, {"exponents": {"x": [1, 0, 0, 0]}, "operand_bits": 18}, {"operand_bits": 16}):
+    for notes in ({}, {"exponents": {"x": [1, 0, 0, 0]}, "bits": [18, 22]}, {"bits": [16, 22]}):
         state = LearnerState.initial(built.update, built.parameters)
         np.testing.assert_array_equal(
             learner(built, dataclasses.replace(state, notes=notes)).step(batch), wanted
@@ -256,7 +256,7 @@ def test_other_engines_are_refused() -> None:
     built = build("dqn")
     config = sized(built.update, ROWS, 16)
     plan = compile_update(built.update, config, ROWS)
-    other = ModelDevice(dataclasses.replace(config, sum_bits=43))
+    other = ModelDevice(dataclasses.replace(config, sum_bits=47))
     with pytest.raises(FpgaError, match="ACC"):
         EngineDriver(other, plan, clock_mhz=100.0)
     with pytest.raises(ConfigError, match="parallel learners"):

@@ -89,7 +89,7 @@ def test_selection_compares_with_a_canonical_constant() -> None:
     assert floats.selz(x, y, np.float32(5)).tolist() == [0, 0, 3, 0]
 
 
-@pytest.mark.parametrize("bits_out", [18, 32, 44])
+@pytest.mark.parametrize("bits_out", [18, 32, 48])
 def test_integers_are_rounded_to_even_and_saturated(
     rng: np.random.Generator, bits_out: int
 ) -> None:

@@ -57,8 +57,10 @@ def test_malformed_words_are_refused():
         {"array_size": 6},
         {"vector_lanes": 16},
         {"adam_lanes": 8},
-        {"operand_bits": 17},
-        {"sum_bits": 39},
+        {"a_bits": 17},
+        {"b_bits": 17},
+        {"b_bits": 26},
+        {"sum_bits": 43},
         {"depths": Depths(range=256)},
         {"depths": Depths(vector=0)},
     ],
@@ -77,8 +79,9 @@ def test_every_parameter_changes_the_digest():
     default = EngineConfig()
     others = [
         EngineConfig(array_size=16),
-        EngineConfig(operand_bits=16),
+        EngineConfig(a_bits=16),
+        EngineConfig(b_bits=18),
         EngineConfig(functions=False),
         EngineConfig(depths=Depths(code=128)),
     ]
-    assert len({c.digest() for c in (default, *others)}) == 5
+    assert len({c.digest() for c in (default, *others)}) == 6

@@ -172,7 +172,7 @@ def test_update_has_the_bits_of_python(rng: np.random.Generator, tmp_path: Path)
         got = lane(control, *bits(k), *(bits(v) for v in (w, t, m, s)), g)
         adam, average = bool(flags & 1), bool(flags & 2)
         new = floats.adam(w, t, m, s, g, k, e_g=e_g, adam=adam, average=average)
-        wholes = [floats.ftoi(new[0], e_w, 44), floats.ftoi(new[1], e_t, 44)]
+        wholes = [floats.ftoi(new[0], e_w, 48), floats.ftoi(new[1], e_t, 48)]
         for i, whole in enumerate(wholes):
             integer = got[2 * i].astype(np.int64) | got[2 * i + 1].astype(np.int64) << 32
             np.testing.assert_array_equal(integer, whole)

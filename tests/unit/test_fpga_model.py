@@ -39,7 +39,7 @@ def test_instruction_does_what_its_definition_says(
     op: Op, p: int, use_native: bool, rng: np.random.Generator
 ):
     """Random instructions of every kind, all flags, tails and strides; NumPy and compiled code."""
-    config = small_config(p, int(rng.choice([16, 18])))
+    config = small_config(p, int(rng.choice([16, 18])), int(rng.choice([18, 22, 25])))
     for _ in range(3 if op == Op.PRODUCT and p == 16 else 20):
         model = Model(config, use_native=use_native)
         fill(model.memories, config, rng)

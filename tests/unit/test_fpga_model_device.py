@@ -51,7 +51,7 @@ def test_registers_describe_the_engine(device: ModelDevice):
     """Identity, sizes, features, depths, and the state of a fresh engine."""
     assert (device.read32(0), device.read32(4)) == (ID, ABI)
     assert device.read32(8) == 4 | 18 << 8 | 2 << 16 | 2 << 24
-    assert device.read32(0xC) == 44 | 1 << 8
+    assert device.read32(0xC) == 48 | 1 << 8 | 22 << 16
     assert [device.read32(0x10 + 4 * i) for i in range(8)] == [16, 160, 256, 256, 256, 24, 256, 8]
     assert device.read32(0x44) == 0
     assert device.read32(0xFC) == 0

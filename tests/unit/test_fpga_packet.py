@@ -94,8 +94,8 @@ def test_silence_names_the_transfer() -> None:
 def test_selftest_passes_on_the_model(p: int) -> None:
     """On every size of the array, and with the smallest memories."""
     depths = Depths(16, 2 * p, p, p, 1, 1, 1, 2)
-    for bits in (16, 18):
-        config = EngineConfig(p, bits, vector_lanes=p, adam_lanes=p // 2, depths=depths)
+    for a_bits, b_bits in ((16, 16), (18, 18), (18, 25)):
+        config = EngineConfig(p, a_bits, b_bits, vector_lanes=p, adam_lanes=p // 2, depths=depths)
         selftest.check(ModelDevice(config))
 
 
@@ -137,7 +137,8 @@ def test_registers_say_how_the_engine_is_built() -> None:
     assert registers.read_config(device) == CONFIG
     registers.check_config(device, CONFIG)
     for change, name in (
-        ({"sum_bits": 42}, "ACC"),
+        ({"sum_bits": 46}, "ACC"),
+        ({"b_bits": 20}, "WB"),
         ({"functions": False}, "FUNCTIONS"),
         ({"depths": replace(CONFIG.depths, mask=63)}, "DEPTH_MASK"),
     ):

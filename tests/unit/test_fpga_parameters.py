@@ -87,7 +87,7 @@ def test_sums_have_to_fit() -> None:
     """Layers and batches that are too wide for the accumulators are refused."""
     wide = dqn_built(3, 2, (1025,)).update
     with pytest.raises(ConfigError, match="sum_bits"):
-        compile_update(wide, engine(sum_bits=44), 8)
+        compile_update(wide, engine(sum_bits=48), 8)
     with pytest.raises(ConfigError, match="batch_size"):
         compile_update(dqn_built().update, engine(), 1 << 15)
     with pytest.raises(ConfigError, match="block_rows"):
@@ -96,8 +96,8 @@ def test_sums_have_to_fit() -> None:
 
 def test_long_batches_are_cut_for_the_accumulators() -> None:
     """A block has no more rows than a sum of the largest operands holds."""
-    depths = smallest_depths(dqn_built().update, engine(sum_bits=40), 100)
-    plan = compile_update(dqn_built().update, engine(sum_bits=40, depths=depths), 100)
+    depths = smallest_depths(dqn_built().update, engine(sum_bits=44), 100)
+    plan = compile_update(dqn_built().update, engine(sum_bits=44, depths=depths), 100)
     assert plan.block_rows <= 32
 
 

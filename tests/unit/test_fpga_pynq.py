@@ -41,7 +41,7 @@ def bit(tmp_path: Path) -> Path:
 def test_config_is_what_the_engine_says(board: fake_pynq.Board, bit: Path) -> None:
     """Sizes, formats and depths come from the registers."""
     board.config = EngineConfig(
-        16, 16, 40, 8, 4, functions=False, depths=Depths(8, 9, 10, 11, 12, 13, 14, 15)
+        16, 16, 18, 40, 8, 4, functions=False, depths=Depths(8, 9, 10, 11, 12, 13, 14, 15)
     )
     device = PynqDevice(bit)
     assert device.config == board.config

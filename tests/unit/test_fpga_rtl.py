@@ -228,7 +228,7 @@ def test_a_row_is_generated_once(p: int, tmp_path: Path):
     written = {path.name: path for path in files}
     assert set(names) | {"engine.v", "copal_params.vh"} <= set(written)
     assert written["row.v"].read_text().count("endmodule") == 1
-    bits = p * 44 + 18 + 16
+    bits = p * 48 + 18 + 16
     assert f"`define COPAL_BITS_OF_ROW {bits}\n" in written["copal_params.vh"].read_text()
 
 

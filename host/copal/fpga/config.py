@@ -66,10 +66,12 @@ class EngineConfig:
 
     array_size: int = 8
     """P: the array has P x P lanes; a power of two from 4 to 32."""
-    operand_bits: int = 18
-    """W: bits of an operand of the products, 16 or 18."""
-    sum_bits: int = 44
-    """ACC: bits of a lane's sum; 2 W plus the logarithm of the longest sum."""
+    a_bits: int = 18
+    """W: bits of the operands in A, weights and gradients; 16 or 18, a port of a multiplier."""
+    b_bits: int = 22
+    """WB: bits of the operands in B, inputs of layers; from W to 25, the wider port."""
+    sum_bits: int = 48
+    """ACC: bits of a lane's sum; W + WB plus the logarithm of the longest sum."""
     vector_lanes: int = 4
     """VL: float32 lanes of the vector unit, a power of two up to P."""
     adam_lanes: int = 4
@@ -84,9 +86,11 @@ class EngineConfig:
         _power_of_two("array_size", p, 4, 32)
         _power_of_two("vector_lanes", self.vector_lanes, 1, p)
         _power_of_two("adam_lanes", self.adam_lanes, 2, p // 2)
-        if self.operand_bits not in (16, 18):
-            raise ConfigError("operand_bits", "16 or 18", str(self.operand_bits))
-        least = 2 * self.operand_bits + 4
+        if self.a_bits not in (16, 18):
+            raise ConfigError("a_bits", "16 or 18", str(self.a_bits))
+        if not self.a_bits <= self.b_bits <= 25:
+            raise ConfigError("b_bits", f"{self.a_bits} to 25", str(self.b_bits))
+        least = self.a_bits + self.b_bits + 4
         if not least <= self.sum_bits <= 48:
             raise ConfigError("sum_bits", f"{least} to 48", str(self.sum_bits))
         for name, words in asdict(self.depths).items():
@@ -124,7 +128,8 @@ class EngineConfig:
         sizes = {
             "P": p,
             "LP": p.bit_length() - 1,
-            "W": self.operand_bits,
+            "W": self.a_bits,
+            "WB": self.b_bits,
             "ACC": self.sum_bits,
             "VL": self.vector_lanes,
             "AL": self.adam_lanes,

@@ -147,7 +147,7 @@ class EngineDriver:
         kept = {
             name: [int(v) for v in row] for name, row in zip(self.plan.scales, rows, strict=True)
         }
-        return {"operand_bits": self.plan.config.operand_bits, "exponents": kept}
+        return {"bits": _bits(self.plan), "exponents": kept}
 
     def step(self, batch: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Runs one update.
@@ -366,11 +366,15 @@ def _values(plan: Plan, phases: Sequence[int]) -> NDArray[np.int64]:
     return np.array(counts, np.int64)
 
 
+def _bits(plan: Plan) -> list[int]:
+    """Bits of the operands in A and B, which exponents go with."""
+    return [plan.config.a_bits, plan.config.b_bits]
+
+
 def _restored(plan: Plan, notes: Mapping[str, Any]) -> ExponentFollower | None:
     """The exponents of a state that was made with the same tensors, else None."""
     kept = notes.get("exponents", {})
-    same = notes.get("operand_bits") == plan.config.operand_bits
-    if not same or list(kept) != list(plan.scales):
+    if notes.get("bits") != _bits(plan) or list(kept) != list(plan.scales):
         return None
     rows = np.array(list(kept.values()), np.int64).T
     follower = ExponentFollower(plan, rows[0])

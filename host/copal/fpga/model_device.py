@@ -98,12 +98,12 @@ class ModelDevice:
 
 
 def _constants(config: EngineConfig) -> dict[int, int]:
-    sizes = config.array_size | config.operand_bits << 8
+    sizes = config.array_size | config.a_bits << 8
     return {
         registers.ID: ID,
         registers.ABI: ABI,
         registers.SIZES: sizes | config.vector_lanes << 16 | config.adam_lanes << 24,
-        registers.FEATURES: config.sum_bits | int(config.functions) << 8,
+        registers.FEATURES: config.sum_bits | int(config.functions) << 8 | config.b_bits << 16,
         **{registers.DEPTHS + 4 * i: depth for i, depth in enumerate(astuple(config.depths))},
         registers.BUILD: int(config.digest()[:8], 16),
     }

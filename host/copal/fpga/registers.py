@@ -55,9 +55,10 @@ def read_config(device: Registers) -> EngineConfig:
     try:
         return EngineConfig(
             array_size=sizes & 255,
-            operand_bits=sizes >> 8 & 255,
+            a_bits=sizes >> 8 & 255,
             vector_lanes=sizes >> 16 & 255,
             adam_lanes=sizes >> 24 & 255,
+            b_bits=features >> 16 & 255,
             sum_bits=features & 255,
             functions=bool(features >> 8 & 1),
             depths=Depths(**depths),

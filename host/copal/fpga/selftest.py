@@ -76,7 +76,7 @@ def _results(device: FpgaDevice) -> dict[str, Beats]:
 def program(config: EngineConfig) -> list[Instruction]:
     """The microcode; V holds two tensors of P columns, the second becomes the result."""
     p = config.array_size
-    shift = config.operand_bits - 12
+    shift = config.a_bits - 12
 
     def quant(x_base: int, entry: int, **to: int) -> Instruction:
         fields = {"cols": p, "x_base": x_base, "x_c": 1, "exponent": EXPONENT, "range": entry, **to}

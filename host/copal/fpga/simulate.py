@@ -27,7 +27,16 @@ SMALL = EngineConfig(
     depths=Depths(code=16, vector=160, a=256, b=256, parameters=256, bias=24, mask=256, range=8),
 )
 #: What the small one has not: more lanes of each kind, narrow operands, no functions.
-OTHER = replace(SMALL, array_size=8, operand_bits=16, vector_lanes=8, adam_lanes=4, functions=False)
+OTHER = replace(
+    SMALL,
+    array_size=8,
+    a_bits=16,
+    b_bits=18,
+    sum_bits=44,
+    vector_lanes=8,
+    adam_lanes=4,
+    functions=False,
+)
 
 
 @dataclass(frozen=True)

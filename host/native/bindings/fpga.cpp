@@ -16,10 +16,12 @@ static T* memory(const nb::dict& arrays, const char* name, int type) {
   return static_cast<T*>(PyArray_DATA(a));
 }
 
-static fpga::Memories memories(const nb::dict& arrays, int p, int operand_bits, int sum_bits) {
+static fpga::Memories memories(const nb::dict& arrays, int p, int a_bits, int b_bits,
+                               int sum_bits) {
   fpga::Memories mem;
   mem.p = p;
-  mem.operand_bits = operand_bits;
+  mem.a_bits = a_bits;
+  mem.b_bits = b_bits;
   mem.sum_bits = sum_bits;
   mem.v = memory<float>(arrays, "v", NPY_FLOAT32);
   mem.w = memory<float>(arrays, "w", NPY_FLOAT32);
@@ -52,18 +54,18 @@ void bind_fpga(nb::module_& m) {
       "Executes instructions on the model's memories; host/native/fpga/machine.hpp.")
       .def(
           "__init__",
-          [](Machine* self, const nb::dict& arrays, nb::handle parabolas, int p, int operand_bits,
-             int sum_bits, size_t words, int64_t fetch, int64_t edge) {
+          [](Machine* self, const nb::dict& arrays, nb::handle parabolas, int p, int a_bits,
+             int b_bits, int sum_bits, size_t words, int64_t fetch, int64_t edge) {
             auto* table = as_array(parabolas, "parabolas", NPY_INT64, "int64 [3, 256]");
             if (PyArray_SIZE(table) != 3 * fpga::Functions::kSegments)
               throw Error("SchemaError", "parabolas", "int64 [3, 256]", type_text(parabolas));
             new (self)
-                Machine(memories(arrays, p, operand_bits, sum_bits),
+                Machine(memories(arrays, p, a_bits, b_bits, sum_bits),
                         static_cast<const int64_t*>(PyArray_DATA(table)), words, fetch, edge);
           },
-          nb::arg("arrays"), nb::arg("parabolas"), nb::arg("p"), nb::arg("operand_bits"),
-          nb::arg("sum_bits"), nb::arg("words"), nb::arg("fetch"), nb::arg("edge"),
-          nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
+          nb::arg("arrays"), nb::arg("parabolas"), nb::arg("p"), nb::arg("a_bits"),
+          nb::arg("b_bits"), nb::arg("sum_bits"), nb::arg("words"), nb::arg("fetch"),
+          nb::arg("edge"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
       .def("set", &set, nb::arg("address"), nb::arg("op"), nb::arg("error"), nb::arg("steps"),
            nb::arg("settle"), nb::arg("fence"), nb::arg("slots"), nb::arg("fields"),
            "Prepares the instruction at an address.")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // PRODUCT: sums of products of tiles, then bias, shift, ReLU, mask, ranges, and their ways out.
 //
-// Cost: the products, and a few operations a result. Limits: 2 W + log2(k) <= 50. Thread-safety:
+// Cost: the products, and a few operations a result. Limits: W + WB + log2(k) <= 50. Thread-safety:
 // one Products one model.
 //
 //   A, B --pack--> panels --Gemm--> row i of tiles m: all lanes of all n --drain--> A B V G, MASK
@@ -85,11 +85,11 @@ class Products {
         for (int64_t j = 0; j < p; ++j) values[n * p + j] = mask[j] ? values[n * p + j] : 0;
       }
     }
-    const bool operand = f.to_a || f.to_b;
+    const int operand = mem.operand_bits(f.to_a, f.to_b);
     const int64_t counted = f.n_tail ? f.nt * p + f.n_tail : width;
-    note_range(mem.range, f.range, values, counted, operand ? mem.operand_bits : 32);
+    note_range(mem.range, f.range, values, counted, operand ? operand : 32);
     const int64_t address = f.c_base + m * f.c_m + i * f.c_i;
-    if (operand) saturate_row(width, mem.operand_bits);
+    if (operand) saturate_row(width, operand);
     if (f.to_a) store(mem.a, f, address, p);
     if (f.to_b) store(mem.b, f, address, p);
     const bool kept = m < f.mt || !f.m_tail || i < f.m_tail;

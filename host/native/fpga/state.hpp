@@ -22,12 +22,15 @@ enum ErrorCode { kNone = 0, kAddress = 3, kNotFinite = 5 };
 
 struct Memories {
   int64_t p = 0;
-  int operand_bits = 0, sum_bits = 0;
+  int a_bits = 0, b_bits = 0, sum_bits = 0;
   float *v = nullptr, *w = nullptr, *t = nullptr, *m = nullptr, *s = nullptr, *k = nullptr;
   int32_t *g = nullptr, *gb = nullptr, *a = nullptr, *b = nullptr;
   int64_t* bias = nullptr;
   uint8_t* mask = nullptr;
   uint64_t *range = nullptr, *norm = nullptr;
+
+  // Bits of what goes to A, B or both: those of the narrower one. 0: to neither.
+  int operand_bits(bool to_a, bool to_b) const { return to_a ? a_bits : to_b ? b_bits : 0; }
 };
 
 // Fields by the names of copal.fpga.isa; those that an instruction does not have are 0.

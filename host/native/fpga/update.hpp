@@ -60,8 +60,8 @@ inline void update(const Memories& mem, const Fields& f, std::vector<int64_t>& v
     if (f.bias) {
       copy_integers(mem.bias + bias_at * p, x + at, count, e, mem.sum_bits, mem.sum_bits, values);
     } else {
-      copy_integers(mem.a + a_at * p, x + at, count, e, mem.operand_bits, mem.sum_bits, values);
-      note_range(mem.range, entry, values.data(), count, mem.operand_bits);
+      copy_integers(mem.a + a_at * p, x + at, count, e, mem.a_bits, mem.sum_bits, values);
+      note_range(mem.range, entry, values.data(), count, mem.a_bits);
     }
   };
   if (f.copy_w) copy(mem.w, f.b_base, f.aw_base, f.e_w, f.range_w);

@@ -155,6 +155,7 @@ inline ErrorCode quant(const Memories& mem, const Fields& f, std::vector<int64_t
   }
   if (worst >= 0x7f800000u) return kNotFinite;
   const double scale = std::ldexp(1.0, static_cast<int>(f.exponent));
+  const int operand = mem.operand_bits(f.to_a, f.to_b), bits = operand ? operand : 32;
   values.resize(static_cast<size_t>(width));
   for (int64_t feature = 0; feature < (f.mt + 1) * p; ++feature) {
     if (feature < features) {
@@ -163,11 +164,11 @@ inline ErrorCode quant(const Memories& mem, const Fields& f, std::vector<int64_t
     } else {
       std::fill(values.begin(), values.end(), 0);
     }
-    note_range(mem.range, f.range, values.data(), counted, mem.operand_bits);
+    note_range(mem.range, f.range, values.data(), counted, bits);
     for (int64_t n = 0; n <= f.nt; ++n) {
       const int64_t at = (f.c_base + feature / p * f.c_m + n * f.c_n + feature % p) * p;
       for (int64_t j = 0; j < p; ++j) {
-        const auto x = static_cast<int32_t>(saturate(values[n * p + j], mem.operand_bits));
+        const auto x = static_cast<int32_t>(saturate(values[n * p + j], bits));
         if (f.to_a) mem.a[at + j] = x;
         if (f.to_b) mem.b[at + j] = x;
       }

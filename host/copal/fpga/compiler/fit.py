@@ -88,11 +88,11 @@ def _most_rows(config: EngineConfig) -> int:
 
 def _longest_sum(config: EngineConfig) -> int:
     """Products of the largest operands that a sum holds."""
-    return 1 << config.sum_bits - 1 - 2 * (config.operand_bits - 1)
+    return 1 << config.sum_bits - 1 - (config.a_bits - 1) - (config.b_bits - 1)
 
 
 def _check_sums(update: Update, config: EngineConfig, batch_size: int) -> None:
-    most = 1 << _MOST_SUMMED - (config.operand_bits - 1)
+    most = 1 << _MOST_SUMMED - (config.a_bits - 1)
     if not 1 <= batch_size <= most:
         raise ConfigError("batch_size", f"1 to {most}", str(batch_size))
     longest = _longest_sum(config)

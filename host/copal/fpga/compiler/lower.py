@@ -160,7 +160,8 @@ class _Lowering:
     def _as_integers(self, name: str) -> Tensor:
         """The buffer in the operand memories that products read it from."""
         if name not in self._integers:
-            scale, needs = self._product.scale_of(name), self._fusion.needs[name]
+            needs = self._fusion.needs[name]
+            scale = self._product.scale_of(name, needs)
             tensor = self._product.tensor(name, self._widths[name], needs, scale)
             self._integers[name] = tensor
             self._product.quant(self.span(name), tensor)
@@ -193,8 +194,8 @@ class _Lowering:
         """Where a product writes; in V, what follows makes floats of it."""
         name = out.name
         if name in self._fusion.direct:
-            scale = self._product.scale_of(name)
             needs = self._fusion.needs[name]
+            scale = self._product.scale_of(name, needs)
             self._integers[name] = self._product.tensor(name, out.width, needs, scale)
             return self._integers[name]
         return self._place(name)

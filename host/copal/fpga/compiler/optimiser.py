@@ -39,7 +39,7 @@ class UpdateCode:
         batch_size: int,
     ) -> None:
         self._update, self._parameters, self._book = update, parameters, book
-        self._bits, self._p = config.operand_bits - 1, config.array_size
+        self._bits, self._p = config.a_bits - 1, config.array_size
         self._batch_size = batch_size
 
     def refresh(self) -> list[Draft]:

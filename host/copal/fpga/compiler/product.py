@@ -46,14 +46,16 @@ class ProductUnit:
         clipped: bool,
     ) -> None:
         self._drafts, self._parameters, self._book = drafts, parameters, book
-        self._p, self._bits = config.array_size, config.operand_bits - 1
+        self._p = config.array_size
+        self._a_bits, self._b_bits = config.a_bits - 1, config.b_bits - 1
         self._stride, self._phase, self._clipped = stride, phase, clipped
         self._ones: Tensor | None = None
 
-    def scale_of(self, buffer: str) -> str:
-        """The exponent of a buffer's integers in A and B."""
+    def scale_of(self, buffer: str, spaces: frozenset[str]) -> str:
+        """The exponent of a buffer's integers in A, B or both, where the narrower one decides."""
         sample = Sample("buffer", self._phase, buffer)
-        return self._book.add(f"{self._phase}:{buffer}", self._bits, sample)
+        bits = self._a_bits if "A" in spaces else self._b_bits
+        return self._book.add(f"{self._phase}:{buffer}", bits, sample)
 
     def tensor(self, name: str, width: int, spaces: frozenset[str], scale: str) -> Tensor:
         """A fresh tensor in A, B or both."""
@@ -172,7 +174,7 @@ class ProductUnit:
         return segment, self._weight_scale(network, segment), copy // self._p
 
     def _weight_scale(self, network: str, segment: Segment) -> str:
-        return weight_scale(self._book, network, segment, self._bits)
+        return weight_scale(self._book, network, segment, self._a_bits)
 
     def _bias(self, attrs: Mapping[str, Any], weight: Segment, x: Tensor) -> int:
         network = str(attrs["network"])
@@ -254,7 +256,7 @@ class ProductUnit:
             unit = VectorUnit(self._drafts, self._stride)
             column = unit.new("one", 1)
             unit.move(column, 1.0, note="one")
-            scale = self._book.add("one", self._bits, room=1, bound=True)
+            scale = self._book.add("one", self._b_bits, room=1, bound=True)
             self._ones = self.tensor("one", 1, frozenset("B"), scale)
             self.quant(column, self._ones)
         return self._ones

@@ -9,8 +9,9 @@ from copal.errors import ConfigError, ProgramError
 
 ROOM = 2
 """Bits left free in integers of rows: a batch may hold values that are far larger than usual."""
-ROOM_OF_WEIGHTS = 1
-"""The same of weights, which grow slowly."""
+ROOM_OF_WEIGHTS = 0
+"""The same of weights: one that grows past a power of two is wrong by less than a step of the
+optimiser, for one update."""
 ROOM_OF_SUMS = 4
 """The same of 32-bit sums."""
 

@@ -91,7 +91,7 @@ class Model:
         config, words = self.config, self.config.depths.code
         machine = native.FpgaMachine(
             self.memories.named(), np.array(list(functions.tables().values())),
-            config.array_size, config.operand_bits, config.sum_bits, words,
+            config.array_size, config.a_bits, config.b_bits, config.sum_bits, words,
             fetch_cycles(), edge_cycles(),
         )  # fmt: skip
         for address, now in enumerate(self._code.prepared):

@@ -104,7 +104,8 @@ class Units:
             values = np.maximum(values, 0)
         if f["use_mask"]:
             values = np.where(mem.mask[mask_rows], values, 0)
-        narrow = saturate(values, self.config.operand_bits)
+        bits = self._operand_bits(f)
+        narrow = saturate(values, bits)
         if f["to_a"]:
             mem.a[rows] = narrow
         if f["to_b"]:
@@ -116,7 +117,6 @@ class Units:
         if f["to_g"]:
             old = mem.g[rows] if self.accumulate else 0
             mem.g[rows] = saturate(saturate(values, 32) + old, 32)
-        bits = self.config.operand_bits if f["to_a"] or f["to_b"] else 32
         for part in _counted(values, f["n_tail"]):
             note_range(mem, f["range"], part, bits)
         if f["bgrad"]:
@@ -156,13 +156,20 @@ class Units:
             raise Stop(ErrorCode.NOT_FINITE)
         values = floats.ftoi(x, f["exponent"], 32).astype(np.int64)
         rows = (f["c_base"] + _outer(mt, f["c_m"], nt, f["c_n"]))[..., None] + np.arange(p)
-        narrow = saturate(values, self.config.operand_bits)
+        bits = self._operand_bits(f)
+        narrow = saturate(values, bits)
         if f["to_a"]:
             mem.a[rows] = narrow
         if f["to_b"]:
             mem.b[rows] = narrow
         for part in _counted(values, f["n_tail"]):
-            note_range(mem, f["range"], part, self.config.operand_bits)
+            note_range(mem, f["range"], part, bits)
+
+    def _operand_bits(self, f: Instruction) -> int:
+        """Bits of a result: those of the narrower memory that it goes to; 32: to neither."""
+        if f["to_a"]:
+            return self.config.a_bits
+        return self.config.b_bits if f["to_b"] else 32
 
     def update(self, f: Instruction) -> None:
         """Adam, target averaging, and the integer copies of the new parameters."""
@@ -177,7 +184,7 @@ class Units:
             e_g=f["e_g"], adam=bool(f["adam"]), average=bool(f["average"]),
         )  # fmt: skip
         mem.w[at], mem.t[at], mem.m[at], mem.s[at] = w, t, m, s
-        bits = self.config.sum_bits if f["bias"] else self.config.operand_bits
+        bits = self.config.sum_bits if f["bias"] else self.config.a_bits
         target: Wide | Int = mem.bias if f["bias"] else mem.a
         bases = (f["b_base"], f["bt_base"]) if f["bias"] else (f["aw_base"], f["at_base"])
         for copied, value, base, exponent, entry in (
