@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+// Dense layers on a block of rows: outputs, and the gradient of their inputs.
+//
+// Cost: ROWS * IN * OUT multiply-adds; each weight is read ROWS / TILE times, 128 bytes a warp and
+// instruction. Limits: SLICES is a power of two, at most the number of blocks of four along the
+// sum. Thread-safety: called by all threads of a block; reads `x`, writes `out`, holds no barrier.
+//
+//   weights, [IN][OUT], both padded to 4      a thread: 4 outputs x TILE rows, 4 terms at a time
+//        out 0..3   4..7   8..11
+//   in 0 [  a  ]   [  b  ]  ...               dense: lanes next to one another take groups a, b
+//   in 1 [  a  ]   [  b  ]                    of outputs, SLICES of them share the sum over `in`
+//   ...
+//                                             dense_grad_input: lanes next to one another share
+//                                             the sum over `out`, so both read whole lines
+namespace copal {
+
+enum Epilogue : int { NONE = 0, BIAS = 1, RELU = 2, RELU_GRAD = 4 };
+
+COPAL_DEVICE void load_tile(float4* to, const float* from, int stride) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[i] = load4(from + i * stride);
+}
+
+COPAL_DEVICE float dot4(float4 a, float4 b, float sum) {
+  return a.x * b.x + (a.y * b.y + (a.z * b.z + (a.w * b.w + sum)));
+}
+
+// sum[4 r + i] += the four terms of row r and output i; w: a row of four outputs each term.
+template <int TILE>
+COPAL_DEVICE void add_terms_by_row(float* sum, const float4* w, const float* x, int stride) {
+#pragma unroll
+  for (int r = 0; r < TILE; ++r) {
+    const float4 v = load4(x + r * stride);
+    const float term[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      sum[4 * r] += term[k] * w[k].x;
+      sum[4 * r + 1] += term[k] * w[k].y;
+      sum[4 * r + 2] += term[k] * w[k].z;
+      sum[4 * r + 3] += term[k] * w[k].w;
+    }
+  }
+}
+
+// The same for w: four terms each output.
+template <int TILE>
+COPAL_DEVICE void add_terms_by_column(float* sum, const float4* w, const float* x, int stride) {
+#pragma unroll
+  for (int r = 0; r < TILE; ++r) {
+    const float4 v = load4(x + r * stride);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum[4 * r + i] = dot4(v, w[i], sum[4 * r + i]);
+  }
+}
+
+// Writes LEFT finished sums, of which the first has index `base` in a tile of 4 columns a row.
+template <int WIDTH, int LEFT, int EPILOGUE>
+COPAL_DEVICE void finish(const float* sum, int base, int row, int column,
+                         const float* __restrict__ bias, const float* mask, float* out) {
+#pragma unroll
+  for (int i = 0; i < LEFT; ++i) {
+    const int r = row + (base + i) / 4, c = column + (base + i) % 4;
+    const bool inside = WIDTH % 4 == 0 || c < WIDTH;
+    float v = sum[i];
+    if constexpr ((EPILOGUE & BIAS) != 0) v += inside ? bias[c] : 0.f;
+    if constexpr ((EPILOGUE & RELU) != 0) v = v < 0.f ? 0.f : v;
+    if constexpr ((EPILOGUE & RELU_GRAD) != 0) v = mask[r * pad4(WIDTH) + c] > 0.f ? v : 0.f;
+    out[r * pad4(WIDTH) + c] = inside ? v : 0.f;
+  }
+}
+
+// out[r][j] = sum over k of x[r][k] weight[k][j], plus bias[j], through a relu.
+template <int FAN_IN, int FAN_OUT, int ROWS, int THREADS, int SLICES, int TILE, int EPILOGUE>
+COPAL_DEVICE void dense(const float* __restrict__ weight, const float* __restrict__ bias,
+                        const float* x, float* out) {
+  constexpr int IN = pad4(FAN_IN), OUT = pad4(FAN_OUT), BLOCKS = IN / 4, GROUPS = OUT / 4;
+  constexpr int SPAN = 32 / SLICES, ROW_TILES = ROWS / TILE, SUMS = 4 * TILE;
+  constexpr int TASKS = (GROUPS + SPAN - 1) / SPAN * ROW_TILES;
+  constexpr int LEFT = SUMS > SLICES ? SUMS / SLICES : 1;
+  constexpr int COPIES = SLICES > SUMS ? SLICES / SUMS : 1;
+  static_assert(SLICES <= BLOCKS && ROWS % TILE == 0, "a slice without terms, or rows left over");
+  const int lane = threadIdx.x % 32, slice = lane / SPAN;
+  for (int task = threadIdx.x / 32; task < TASKS; task += THREADS / 32) {
+    const int row = task % ROW_TILES * TILE, group = task / ROW_TILES * SPAN + lane % SPAN;
+    const int column = 4 * (group < GROUPS ? group : GROUPS - 1);
+    const float* w = weight + column;
+    float sum[SUMS] = {};
+    float4 now[4], next[4];
+    load_tile(now, w + 4 * slice * OUT, OUT);
+    for (int block = slice; block < BLOCKS; block += SLICES) {
+      const int ahead = block + SLICES < BLOCKS ? block + SLICES : block;
+      load_tile(next, w + 4 * ahead * OUT, OUT);
+      add_terms_by_row<TILE>(sum, now, x + row * IN + 4 * block, IN);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) now[i] = next[i];
+    }
+    const int base = sum_and_scatter<SUMS, 16, SPAN>(sum, lane);
+    if (group < GROUPS && slice % COPIES == 0)
+      finish<FAN_OUT, LEFT, EPILOGUE>(sum, base, row, column, bias, nullptr, out);
+  }
+}
+
+// out[r][k] = sum over j of x[r][j] weight[k][j], zero where mask[r][k] <= 0 for RELU_GRAD.
+template <int FAN_IN, int FAN_OUT, int ROWS, int THREADS, int SLICES, int TILE, int EPILOGUE>
+COPAL_DEVICE void dense_grad_input(const float* __restrict__ weight, const float* x,
+                                   const float* mask, float* out) {
+  constexpr int IN = pad4(FAN_IN), OUT = pad4(FAN_OUT), BLOCKS = OUT / 4, GROUPS = IN / 4;
+  constexpr int SPAN = 32 / SLICES, ROW_TILES = ROWS / TILE, SUMS = 4 * TILE;
+  constexpr int TASKS = (GROUPS + SPAN - 1) / SPAN * ROW_TILES;
+  constexpr int LEFT = SUMS > SLICES ? SUMS / SLICES : 1;
+  constexpr int COPIES = SLICES > SUMS ? SLICES / SUMS : 1;
+  static_assert(SLICES <= BLOCKS && ROWS % TILE == 0, "a slice without terms, or rows left over");
+  const int lane = threadIdx.x % 32, slice = lane % SLICES;
+  for (int task = threadIdx.x / 32; task < TASKS; task += THREADS / 32) {
+    const int row = task % ROW_TILES * TILE, group = task / ROW_TILES * SPAN + lane / SLICES;
+    const int column = 4 * (group < GROUPS ? group : GROUPS - 1);
+    const float* w = weight + column * OUT;
+    float sum[SUMS] = {};
+    float4 now[4], next[4];
+    load_tile(now, w + 4 * slice, OUT);
+    for (int block = slice; block < BLOCKS; block += SLICES) {
+      const int ahead = block + SLICES < BLOCKS ? block + SLICES : block;
+      load_tile(next, w + 4 * ahead, OUT);
+      add_terms_by_column<TILE>(sum, now, x + row * OUT + 4 * block, OUT);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) now[i] = next[i];
+    }
+    const int base = sum_and_scatter<SUMS, SLICES / 2, 1>(sum, lane);
+    if (group < GROUPS && slice % COPIES == 0)
+      finish<FAN_IN, LEFT, EPILOGUE>(sum, base, row, column, nullptr, mask, out);
+  }
+}
+
+// Both products for weights that lie as the Program has them, [FAN_OUT][FAN_IN] without padding:
+// those of which other operations read parts. One thread an output, nothing is shared.
+template <int FAN_IN, int FAN_OUT, int ROWS, int THREADS, int EPILOGUE>
+COPAL_DEVICE void dense_plain(const float* __restrict__ weight, const float* __restrict__ bias,
+                              const float* x, float* out) {
+  constexpr int IN = pad4(FAN_IN), OUT = pad4(FAN_OUT);
+  for (int i = threadIdx.x; i < ROWS * OUT; i += THREADS) {
+    const int r = i / OUT, j = i % OUT;
+    float sum = 0.f;
+    for (int k = 0; j < FAN_OUT && k < FAN_IN; ++k) sum += x[r * IN + k] * weight[j * FAN_IN + k];
+    finish<FAN_OUT, 1, EPILOGUE>(&sum, 0, r, j, bias, nullptr, out);
+  }
+}
+
+template <int FAN_IN, int FAN_OUT, int ROWS, int THREADS, int EPILOGUE>
+COPAL_DEVICE void dense_grad_input_plain(const float* __restrict__ weight, const float* x,
+                                         const float* mask, float* out) {
+  constexpr int IN = pad4(FAN_IN), OUT = pad4(FAN_OUT);
+  for (int i = threadIdx.x; i < ROWS * IN; i += THREADS) {
+    const int r = i / IN, k = i % IN;
+    float sum = 0.f;
+    for (int j = 0; k < FAN_IN && j < FAN_OUT; ++j) sum += x[r * OUT + j] * weight[j * FAN_IN + k];
+    finish<FAN_IN, 1, EPILOGUE>(&sum, 0, r, k, nullptr, mask, out);
+  }
+}
+
+}  // namespace copal
