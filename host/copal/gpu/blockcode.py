@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""C++ of what a block does with its rows: the steps of a phase, with barriers where they are needed.
+"""C++ of what a block does with its rows: the steps of a phase, with barriers between them.
 
 A barrier stands before a step that touches what another thread may still be writing or reading.
 """
@@ -128,7 +128,10 @@ class BlockCode:
 
     def _load(self, column: Column) -> str:
         name, width = self._names[column.buffer.name], column.buffer.width
-        load = f"copal::load_rows<{width}, {self._shape}>(batch + {column.offset}, {name}, first, end);"
+        load = (
+            f"copal::load_rows<{width}, {self._shape}>"
+            f"(batch + {column.offset}, {name}, first, end);"
+        )
         if column.stream is None:
             return load
         made = (
@@ -152,9 +155,7 @@ class BlockCode:
             role: "td" if role == "td_error" else f"outputs + {at}"
             for role, at in self._phase.outputs.items()
         }
-        code = RowCode(
-            self._program, self._plan.layouts, self._places, self._phase.padded, outputs
-        )
+        code = RowCode(self._program, self._plan.layouts, self._places, self._phase.padded, outputs)
         yield f"for (int row = warp; row < {self._plan.shares.rows}; row += {self._warps}) {{"
         for line in code.body(step):
             yield f"  {line}"

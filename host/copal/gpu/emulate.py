@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A GPU played by the CPU: the same kernels, compiled by g++, threads as fibers. For tests; slow."""
+"""A GPU played by the CPU: the same kernels, compiled by g++, threads as fibers. Slow."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """What lies where and who does what when an Update runs on a GPU.
 
-    batch    [agent][ column | column | ... ]           float32, int32 bits of indices
-    td       [agent][B]                                 of the first phase that runs
-    outputs  [agent][ phase 0: role [B, width] | ... ]
-    shares   [agent][share][padded parameters]          of the phase that is running
+batch    [agent][ column | column | ... ]           float32, int32 bits of indices
+td       [agent][B]                                 of the first phase that runs
+outputs  [agent][ phase 0: role [B, width] | ... ]
+shares   [agent][share][padded parameters]          of the phase that is running
 """
 
 from __future__ import annotations
@@ -214,8 +214,11 @@ def _kept(
             kept |= {n for n in (step.output, step.mask) if n is not None}
         else:
             kept |= {n for n in read(step) if home.get(n, -1) != i and n not in known}
-            kept |= {o.output.name for o in step.ops if not isinstance(o, Store)
-                     and o.kind == "concat" and o.output}
+            kept |= {
+                o.output.name
+                for o in step.ops
+                if not isinstance(o, Store) and o.kind == "concat" and o.output
+            }
     while True:
         more: set[str] = set()
         for step in found:

@@ -108,6 +108,16 @@ def _touches(update: Update, phase: int, target: Target) -> bool:
     return target.target in reads or program.gradient == target.source
 
 
+def active_phases(update: Update, number: int) -> tuple[int, ...]:
+    """Phases that run in update `number`, from 0."""
+    return tuple(i for i, p in enumerate(update.phases) if (number + 1) % p.every == 0)
+
+
+def due_targets(update: Update, number: int) -> tuple[int, ...]:
+    """Targets that are averaged in update `number`, from 0."""
+    return tuple(i for i, t in enumerate(update.targets) if (number + 1) % t.every == 0)
+
+
 @dataclass(frozen=True)
 class Sequence:
     """Kernels of one or more updates."""
@@ -116,6 +126,8 @@ class Sequence:
     """In order."""
     owners: tuple[tuple[int, int], ...]
     """Update, from 0, and phase of each kernel; phase -1: averaging."""
+    newest: tuple[dict[Key, int], ...]
+    """Newest copies of the state after each update."""
 
 
 class Sequencer:
@@ -136,16 +148,18 @@ class Sequencer:
         """The kernels of `count` updates.
 
         Args:
-            versions: The state; its newest copies are as after them then.
+            versions: The state; it is not changed.
             first: Number of the first update.
             count: How many.
             given: Bits of noise streams that the batch has.
         """
         self._launches, self._owners = [], []
+        versions, newest = versions.copy(), []
         for k in range(count):
             self._update(versions, first + k, k, given)
             versions.end_update()
-        return Sequence(tuple(self._launches), tuple(self._owners))
+            newest.append(dict(versions.newest))
+        return Sequence(tuple(self._launches), tuple(self._owners), tuple(newest))
 
     def gradient(self, versions: Versions, number: int, given: int) -> Sequence:
         """The kernels that leave the mean gradient of one phase in `mean`."""
@@ -153,12 +167,11 @@ class Sequencer:
         phase = self._plan.phases[number]
         self._gradient(versions.copy(), phase, 0, given, first=True)
         self._sum(phase, 0)
-        return Sequence(tuple(self._launches), tuple(self._owners))
+        return Sequence(tuple(self._launches), tuple(self._owners), ())
 
     def _update(self, versions: Versions, number: int, k: int, given: int) -> None:
-        update = self._plan.update
-        active = [p for p in self._plan.phases if (number + 1) % p.phase.every == 0]
-        due = {t for t, x in enumerate(update.targets) if (number + 1) % x.every == 0}
+        active = [self._plan.phases[p] for p in active_phases(self._plan.update, number)]
+        due = set(due_targets(self._plan.update, number))
         for phase in active:
             self._gradient(versions, phase, k, given, first=phase is active[0])
             if phase.phase.max_grad_norm is not None:
