@@ -47,6 +47,10 @@ class ConfigError(CopalError, ValueError):
     exit_code = 2
 
 
+class PlanError(ConfigError):
+    """A profile or plan is damaged, of another machine or version, or asks for what cannot be."""
+
+
 class SchemaError(CopalError, ValueError):
     """A column is unknown, missing, or has the wrong shape or dtype."""
 

@@ -22,7 +22,8 @@ LAYERS = (
     ("adapters", "algorithms", "fpga", "gpu"),
     ("backends",),
     ("runtime",),
-    ("codesign", "bench"),
+    ("bench",),
+    ("codesign",),
     ("cli",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
