@@ -20,6 +20,7 @@ VECTORIZATIONS = ("gymnasium", "envpool")
 LEARNER_MODES = ("sync", "async")
 FANOUTS = (2, 4, 8, 16, 32, 64)
 FPGA_DEVICES = ("sim", "model", "pynq")
+GPU_DEVICES = ("cuda", "emulate")
 FPGA_LANES = (16, 64, 256, 1024)
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 _FLOAT32 = f", up to {LARGEST_FLOAT32:.1e}"
@@ -46,7 +47,7 @@ class TrainConfig:
     """What runs the learner; `copal devices` lists those of this machine."""
     device: str | None = None
     """Of backend fpga: `sim` (the engine's RTL), `model` (the same bits, faster) or `pynq` (a
-    board); None: `sim`."""
+    board); None: `sim`. Of backend gpu: `cuda`, or `emulate` (on the CPU, slow); None: `cuda`."""
     lanes: int | None = None
     """Of backend fpga: multipliers of the engine, 16, 64, 256 or 1024; None: 64, or the board's."""
     clock_mhz: float | None = None
@@ -264,10 +265,10 @@ RESUMABLE = frozenset(
 #: Settings that may be None.
 OPTIONAL = frozenset(f.name for f in fields(TrainConfig) if f.default is None)
 
-#: Settings of the backend `fpga` alone.
-FPGA_SETTINGS = ("device", "lanes", "clock_mhz")
+#: Settings that only some backends have, and which ones have them.
+BACKEND_SETTINGS = {"device": ("fpga", "gpu"), "lanes": ("fpga",), "clock_mhz": ("fpga",)}
 
-_RUN = frozenset({"out", "resume", "stop_at_return", *FPGA_SETTINGS})
+_RUN = frozenset({"out", "resume", "stop_at_return", *BACKEND_SETTINGS})
 
 #: Switches that are None until the algorithm is known.
 OPTIONAL_SWITCHES = ("huber", "autotune", "prioritized")
@@ -398,7 +399,7 @@ def _check_sizes(c: TrainConfig) -> None:
 
 
 def _check_pairs(c: TrainConfig) -> None:
-    _check_fpga(c)
+    _check_backend_settings(c)
     envpool = c.vectorization == "envpool"
     if c.deterministic and envpool:
         raise ConfigError(
@@ -423,17 +424,18 @@ def _check_pairs(c: TrainConfig) -> None:
         )
 
 
-def _check_fpga(c: TrainConfig) -> None:
-    given = [name for name in FPGA_SETTINGS if getattr(c, name) is not None]
-    if given and c.backend != "fpga":
-        raise ConfigError(
-            given[0],
-            f"nothing with backend `{c.backend}`, which has no such setting",
-            repr(getattr(c, given[0])),
-            f"add `--backend fpga`, or leave {given[0]} out",
-        )
-    if c.device is not None and c.device not in FPGA_DEVICES:
-        raise ConfigError("device", f"one of {', '.join(FPGA_DEVICES)}", repr(c.device))
+def _check_backend_settings(c: TrainConfig) -> None:
+    for name, having in BACKEND_SETTINGS.items():
+        if getattr(c, name) is not None and c.backend not in having:
+            raise ConfigError(
+                name,
+                f"nothing with backend `{c.backend}`, which has no such setting",
+                repr(getattr(c, name)),
+                f"add {' or '.join(f'`--backend {b}`' for b in having)}, or leave {name} out",
+            )
+    devices = GPU_DEVICES if c.backend == "gpu" else FPGA_DEVICES
+    if c.device is not None and c.device not in devices:
+        raise ConfigError("device", f"one of {', '.join(devices)}", repr(c.device))
     if c.lanes is not None and (c.lanes not in FPGA_LANES or not isinstance(c.lanes, int)):
         raise ConfigError("lanes", f"one of {', '.join(map(str, FPGA_LANES))}", repr(c.lanes))
     _positive(c, "clock_mhz")

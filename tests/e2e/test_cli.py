@@ -74,7 +74,8 @@ def test_help_and_version_succeed() -> None:
         (["train", "--env", "CartPole-v9"], 2, "`CartPole-v1`"),
         (["train", "--algo", "dqm"], 2, "`dqn`"),
         (["train", "--env", "Pendulum-v1"], 2, "SAC"),
-        (["train", "--backend", "gpu"], 3, "copal devices"),
+        (["train", "--backend", "gpu"], 3, "--device emulate"),
+        (["train", "--backend", "gpu", "--device", "sim"], 2, "cuda, emulate"),
         (["train", "--backend", "fpga", "--device", "simm"], 2, "sim, model, pynq"),
         (["train", "--device", "model"], 2, "add `--backend fpga`"),
         (["train", "--backend", "fpga", "--lanes", "65"], 2, "16, 64, 256, 1024"),
@@ -87,7 +88,7 @@ def test_help_and_version_succeed() -> None:
         (["train", "--backend", "cpuu"], 2, "`cpu`"),
         (["train", "--batch-size", "0"], 2, "batch_size"),
         (["train", "--backend", "cuda"], 2, "did you mean `gpu`?"),
-        (["train", "--backend", "gpu"], 3, "can be used here, got `gpu`: this version"),
+        (["train", "--backend", "gpu"], 3, "can be used here, got `gpu`: device cuda: "),
         (["train", "--env", "ALE/Pong-v5"], 2, "ale-py"),
         (["train", "--lr", "-1"], 2, "learning_rate"),
         (["train", "--algo", "sac", "--env", "CartPole-v1"], 2, "dqn"),
@@ -251,7 +252,8 @@ def test_devices_lists_every_backend() -> None:
     found = json.loads(copal("devices", "--json").stdout)
     assert found["cpu"] == "available"
     fpga = {"fpga", "fpga:sim", "fpga:model", "fpga:pynq"}
-    assert set(found) == {"cpu", "gpu", "torch", "reference", *fpga}
+    gpu = {"gpu", "gpu:cuda", "gpu:emulate"}
+    assert set(found) == {"cpu", "torch", "reference", *fpga, *gpu}
     assert "available" in copal("devices").stdout
 
 

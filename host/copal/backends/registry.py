@@ -49,7 +49,7 @@ def _error(backend: Backend) -> BackendUnavailableError:
         "backend",
         "one that can be used here",
         f"`{backend.name}`: {backend.unavailable()}",
-        _HINT,
+        getattr(backend, "hint", _HINT),
     )
 
 
@@ -80,9 +80,15 @@ def _fpga(**settings: Any) -> Backend:
     return FpgaBackend(**settings)
 
 
+def _gpu(**settings: Any) -> Backend:
+    from copal.backends.gpu import GpuBackend
+
+    return GpuBackend(**settings)
+
+
 _BACKENDS: dict[str, Callable[..., Backend]] = {
     "cpu": _cpu,
-    "gpu": lambda: _Unavailable("gpu", "this version of copal has no CUDA backend yet"),
+    "gpu": _gpu,
     "fpga": _fpga,
     "torch": _torch,
     "reference": _reference,
@@ -103,7 +109,7 @@ def get(name: str, **settings: Any) -> Backend:
 
     Args:
         name: What the user types.
-        settings: Of backend `fpga`: `device`, `lanes`, `clock_mhz`; the others have none.
+        settings: `device` of `fpga` and `gpu`, `lanes` and `clock_mhz` of `fpga`.
 
     Raises:
         UnknownNameError: There is none; lists the near matches.

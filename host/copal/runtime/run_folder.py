@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from copal import algorithms
-from copal.config import FPGA_SETTINGS, RESUMABLE, TrainConfig
+from copal.config import BACKEND_SETTINGS, RESUMABLE, TrainConfig
 from copal.errors import CheckpointError, ConfigError, NoSuchRunError
 from copal.runtime import files, machine, metrics, own_settings, settings
 
@@ -156,9 +156,9 @@ def _resumed(config: TrainConfig, folder: Path, given: Collection[str]) -> Train
                 f"`{wanted}`",
                 "leave it out, or start a new run",
             )
-    if chosen["backend"] != "fpga":
+    if chosen["backend"] != saved.backend:
         # Of the run so far, and nothing to this backend.
-        chosen |= {name: None for name in FPGA_SETTINGS if name not in given}
+        chosen |= {name: None for name in BACKEND_SETTINGS if name not in given}
     return settings.settled(TrainConfig(**{**chosen, "out": folder, "resume": folder}))
 
 

@@ -16,7 +16,7 @@ from copal.algorithms import Built
 from copal.algorithms.base import SCALE
 from copal.backends import registry
 from copal.backends.base import Learner, LearnerState
-from copal.config import FPGA_SETTINGS, TrainConfig
+from copal.config import BACKEND_SETTINGS, TrainConfig
 from copal.errors import CheckpointError
 from copal.native import native
 from copal.replay import LinearSchedule, PrioritizedReplay, UniformReplay
@@ -172,7 +172,7 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
 
 
 def _backend_settings(config: TrainConfig) -> dict[str, Any]:
-    given = {name: getattr(config, name) for name in FPGA_SETTINGS}
+    given = {name: getattr(config, name) for name in BACKEND_SETTINGS}
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: MIT
+"""The `gpu` backend: the whole update as CUDA kernels, on a GPU or played by the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from copal.backends.base import Learner, LearnerState
+from copal.errors import BackendUnavailableError, SchemaError
+from copal.gpu import open as devices
+from copal.gpu.learner import GpuLearner
+from copal.gpu.plan import PlanOptions, plan
+from copal.program import Program, Update
+
+
+class KernelLearner(Learner):
+    """A learner of one agent on a device, behind the face of a backend's learner.
+
+    Args:
+        inner: The device's learner.
+        state: Where to start.
+    """
+
+    def __init__(self, inner: GpuLearner, state: LearnerState) -> None:
+        self._inner = inner
+        self._others: dict[str, NDArray[np.float32]] = {}
+        self._mean_abs_td = float("nan")
+        self.load_state(state)
+
+    @property
+    def updates(self) -> int:
+        """Updates done."""
+        return self._inner.updates
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Means of the Programs' outputs over the last batch, and `td_error_abs`."""
+        return {**self._inner.means(), "td_error_abs": self._mean_abs_td}
+
+    def step(self, batch: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """Runs one update; see `copal.backends.base.Learner`.
+
+        Raises:
+            SchemaError: A column is missing, or has another shape; nothing is changed.
+            LearnerFailedError: A value became NaN or infinite; nothing is changed.
+            GpuError: The device failed.
+        """
+        td_error: NDArray[np.float32] = self._inner.run([[batch]])[0, 0]
+        self._mean_abs_td = float(np.abs(td_error).mean())
+        return td_error
+
+    def parameters(self, network: str) -> NDArray[np.float32]:
+        """A copy of one network's parameters, flat."""
+        if network in self._others:
+            return self._others[network].copy()
+        return self._inner.vector("parameters", network)
+
+    def state(self) -> LearnerState:
+        """A copy of the whole state."""
+        inner, update = self._inner, self._inner.plan.update
+        return LearnerState(
+            {name: self.parameters(name) for name in update.networks()},
+            {name: inner.vector("first", name) for name in update.trained()},
+            {name: inner.vector("second", name) for name in update.trained()},
+            dict(inner.optimiser_steps),
+            inner.updates,
+        )
+
+    def load_state(self, state: LearnerState) -> None:
+        """Goes on from `state`.
+
+        Raises:
+            SchemaError: A vector is missing or has the wrong size; nothing is changed.
+        """
+        plan = self._inner.plan
+        others = {}
+        for name, size in plan.update.networks().items():
+            if name in plan.layouts:
+                continue
+            shape = np.shape(state.parameters[name]) if name in state.parameters else None
+            if shape != (size,):
+                got = "none" if shape is None else f"shape {shape}"
+                raise SchemaError(f"parameters[{name!r}]", f"float32 [{size}]", got)
+            others[name] = np.array(state.parameters[name], np.float32)
+        self._inner.load(
+            0,
+            state.parameters,
+            state.first_moment,
+            state.second_moment,
+            state.optimiser_steps,
+            state.updates,
+        )
+        self._others = others
+
+    def close(self) -> None:
+        """Frees the device. More calls are harmless."""
+        self._inner.close()
+
+
+class GpuBackend:
+    """Runs every Program on one GPU.
+
+    Args:
+        device: `cuda` or `emulate`; None: `cuda`.
+
+    Attributes:
+        hint: What to do where it cannot be used.
+
+    Raises:
+        UnknownNameError: There is no such device.
+    """
+
+    name = "gpu"
+
+    def __init__(self, device: str | None = None) -> None:
+        self.device = device or devices.DEFAULT_DEVICE
+        self.hint = devices.HINT
+        if self.device not in devices.names():
+            devices.unavailable(self.device)
+
+    def unavailable(self) -> str | None:
+        """None if the device can be used here, else the reason and what to do."""
+        reason = devices.unavailable(self.device)
+        return None if reason is None else f"device {self.device}: {reason}"
+
+    def devices(self) -> list[tuple[str, str | None]]:
+        """Every device's name with None, or the reason why it cannot be used."""
+        return [(name, devices.unavailable(name)) for name in devices.names()]
+
+    def supports(self, program: Program) -> str | None:
+        """None if there is a device function for every operation, else the kind that lacks one."""
+        return "opaque" if program.opaque() is not None else None
+
+    def learner(
+        self, update: Update, state: LearnerState, *, batch_size: int, learners: int
+    ) -> KernelLearner:
+        """See `copal.backends.base.Backend`. A parallel learner is a block with its rows.
+
+        Raises:
+            GpuCompileError: The kernels do not compile.
+            GpuMemoryError: The device has not enough memory.
+        """
+        reason = self.unavailable()
+        if reason is not None:
+            raise BackendUnavailableError("backend", "`gpu` usable here", reason, self.hint)
+        device = devices.open_device(self.device)
+        try:
+            options = PlanOptions(learners=learners, shared_bytes=device.limits.shared_bytes)
+            return KernelLearner(GpuLearner(device, plan(update, batch_size, options)), state)
+        except BaseException:
+            device.close()
+            raise

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+"""Devices by name, and the reason why one cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from copal.config import GPU_DEVICES
+from copal.errors import BackendUnavailableError, UnknownNameError
+from copal.gpu import emulate, status
+from copal.gpu.device import GpuDevice
+
+DEFAULT_DEVICE = GPU_DEVICES[0]
+HINT = "`--device emulate` runs the same kernels on the CPU, slowly"
+
+
+def names() -> tuple[str, ...]:
+    """Names of the devices."""
+    return GPU_DEVICES
+
+
+def unavailable(device: str) -> str | None:
+    """None if `device` can be used here, else the reason and what to do.
+
+    Raises:
+        UnknownNameError: There is none of this name.
+    """
+    return _entry(device)[0]()
+
+
+def open_device(device: str) -> GpuDevice:
+    """Opens the device called `device`.
+
+    Args:
+        device: `cuda` or `emulate`.
+
+    Raises:
+        UnknownNameError: There is no device of this name.
+        BackendUnavailableError: It cannot be used here.
+    """
+    reason = unavailable(device)
+    if reason is not None:
+        hint = "" if device == "emulate" else HINT
+        raise BackendUnavailableError("device", f"`{device}` usable here", reason, hint)
+    return _entry(device)[1]()
+
+
+def _entry(device: str) -> tuple[Callable[[], str | None], Callable[[], GpuDevice]]:
+    if device not in _DEVICES:
+        raise UnknownNameError.of("device", device, _DEVICES)
+    return _DEVICES[device]
+
+
+def _cuda() -> GpuDevice:
+    from copal.gpu.cupy_device import CupyDevice
+
+    return CupyDevice()
+
+
+_DEVICES: Mapping[str, tuple[Callable[[], str | None], Callable[[], GpuDevice]]] = {
+    "cuda": (status.unavailable, _cuda),
+    "emulate": (emulate.unavailable, emulate.EmulatedDevice),
+}
