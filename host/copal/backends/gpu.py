@@ -39,7 +39,9 @@ class KernelLearner(Learner):
     @property
     def metrics(self) -> dict[str, float]:
         """Means of the Programs' outputs over the last batch, and `td_error_abs`."""
-        return {**self._inner.means(), "td_error_abs": self._mean_abs_td}
+        outputs = self._inner.outputs()
+        means = {role: float(values.mean()) for (_, role), values in outputs.items()}
+        return {**means, "td_error_abs": self._mean_abs_td}
 
     def step(self, batch: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Runs one update; see `copal.backends.base.Learner`.

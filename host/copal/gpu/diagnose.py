@@ -20,6 +20,7 @@ Vectors = Mapping[str, NDArray[np.float32]]
 def diagnose(
     update: Update,
     number: int,
+    phase: int,
     batch: Mapping[str, NDArray[Any]],
     parameters: Vectors,
     first: Vectors,
@@ -31,6 +32,7 @@ def diagnose(
     Args:
         update: What was run.
         number: The update.
+        phase: Where the device met a number that is not finite.
         batch: Its columns, noise included if the learner does not make it.
         parameters: As before the update.
         first: First moments.
@@ -49,6 +51,9 @@ def diagnose(
             learner.step(batch)
     except LearnerFailedError as error:
         return error
+    except IndexError as error:
+        finding = Finding(f"an index that its row does not have ({error})")
+        return failure(update, update.phases[phase], number, finding)
     return None
 
 

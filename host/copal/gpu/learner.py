@@ -242,26 +242,27 @@ class GpuLearner:
         self._device.download(mean, Pointer(self._buffers.mean))
         outputs = self._outputs(0)
         if self._failed(slot, kernels, self._number) is not None:
-            raise self._failure(_Launch(kernels, slot, given, self._number, self._device.mark()), 0)
+            launch = _Launch(kernels, slot, given, self._number, self._device.mark())
+            raise self._failure(launch, 0, phase)
         td = slot.download.view(np.float32)[self._words :][: plan.agents * plan.batch_size]
         at = planned.outputs["loss"]
         losses = outputs[:, at : at + plan.batch_size].copy()
         return mean[:, layout.index], td.reshape(plan.agents, -1).copy(), losses
 
-    def means(self, agent: int = 0) -> dict[str, float]:
-        """Mean of every output of the newest update, by role; empty before the first one."""
+    def outputs(self, agent: int = 0) -> dict[tuple[int, str], NDArray[np.float32]]:
+        """Outputs of the newest update but TD errors, float32 [B, width] by phase and role."""
         self._finish()
         if self._done is None:
             return {}
-        outputs = self._outputs(len(self._done.kernels.newest) - 1)[agent]
-        found: dict[str, float] = {}
+        flat = self._outputs(len(self._done.kernels.newest) - 1)[agent]
+        found: dict[tuple[int, str], NDArray[np.float32]] = {}
         for number in active_phases(self.plan.update, self.updates - 1):
             planned = self.plan.phases[number]
             widths = {b.name: b.width for b in planned.program.buffers()}
             for role, at in planned.outputs.items():
                 if role != "td_error":
-                    count = self.plan.batch_size * widths[planned.program.outputs[role]]
-                    found[role] = float(outputs[at : at + count].mean())
+                    shape = (self.plan.batch_size, widths[planned.program.outputs[role]])
+                    found[number, role] = flat[at : at + shape[0] * shape[1]].reshape(shape)
         return found
 
     def close(self) -> None:
@@ -332,7 +333,7 @@ class GpuLearner:
         found = np.flatnonzero(words == number)
         return kernels.owners[found[0]] if found.size else None
 
-    def _failure(self, launch: _Launch, k: int, phase: int = 0) -> LearnerFailedError:
+    def _failure(self, launch: _Launch, k: int, phase: int) -> LearnerFailedError:
         """The error of the k-th update of a launch, whose state is still the newest."""
         update = self.plan.update
         for agent in range(self.plan.agents):
@@ -349,6 +350,7 @@ class GpuLearner:
             error = diagnose(
                 update,
                 self.updates,
+                max(phase, 0),
                 batch,
                 read["parameters"],
                 read["first"],
