@@ -197,6 +197,26 @@ def test_nan_in_the_batch_is_traced(algo: str, first: bool, rng: np.random.Gener
     assert_same(found.state(), clean.state())
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.parametrize("algo", ALGORITHMS)
+@pytest.mark.parametrize("size", [1e-42, 1e-20, 1e20, 1e38])
+def test_numbers_beyond_reason_saturate(algo: str, size: float, rng: np.random.Generator) -> None:
+    """Columns of any size, some far from the others: what does not fit saturates, no field does."""
+    built = build(algo)
+    engine = learner(built)
+    (batch,) = batches(built, rng, 1)
+    obs, following = (batch[name] for name in ("obs", "next_obs"))
+    for columns in (obs * np.float32(size), obs), (obs, following * np.float32(size)):
+        batch["obs"], batch["next_obs"] = columns
+        try:
+            engine.step(batch)
+        except LearnerFailedError as error:
+            assert size > 1, error
+            assert "NaN or infinity" in str(error)
+    assert not np.isnan(engine.parameters(built.update.trained()[0])).any()
+    assert not np.isinf(engine.metrics.get("loss", 0.0))
+
+
 def test_infinity_on_the_engine_is_traced(rng: np.random.Generator) -> None:
     """Error 5 stops the RUN before the optimiser's step."""
     built = build("dqn", huber=False)

@@ -59,7 +59,7 @@ class EngineLearner(Learner):
             FpgaTimeoutError: The device stopped answering; it has been reset.
         """
         td_error = self._driver.step(batch)
-        self._mean_abs_td = float(np.abs(td_error).mean())
+        self._mean_abs_td = float(np.abs(td_error).mean(dtype=np.float64))
         return td_error
 
     def parameters(self, network: str) -> NDArray[np.float32]:

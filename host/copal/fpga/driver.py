@@ -250,7 +250,7 @@ class EngineDriver:
         self.report.count_update(cycles, slots, values, saturated)
         for (phase, role), numbers in outcome.outputs.items():
             if role == "loss":
-                self.losses[phase] = float(numbers.mean())
+                self.losses[phase] = float(numbers.mean(dtype=np.float64))
 
     def _check_inputs(
         self, phases: Sequence[int], columns: Mapping[str, NDArray[np.float32]]

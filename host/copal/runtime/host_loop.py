@@ -100,7 +100,7 @@ class HostLoop:
         except LearnerFailedError as e:
             raise e.with_ids(batch.ids) from e
         replay.update_priorities(batch.ids, td)
-        self._mean_td = float(abs(td).mean())
+        self._mean_td = float(abs(td).mean(dtype=np.float64))
         self._busy_s += time.perf_counter() - began
 
     def publish(self) -> None:

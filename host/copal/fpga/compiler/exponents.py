@@ -22,6 +22,8 @@ MOST = 80
 """Largest magnitude of an exponent: two of them and a shift fit every field."""
 MOST_SHIFT = 63
 """Largest shift of a product."""
+_ROUNDS = 1000
+"""Most rounds in which the limits of a plan are met: as many as products follow on each other."""
 PATIENCE, PATIENCE_BOUND = 64, 256
 """Updates in which bits beyond the room are unused before an exponent is made finer, and those of
 `Plan.bound`."""
@@ -71,19 +73,47 @@ def _bits(top: float) -> int:
 
 
 def bounded(plan: Plan, exponents: Exponents) -> Exponents:
-    """The exponents, made coarser where a shift would be negative, finer where it is too large."""
+    """The exponents, made coarser where a shift would be negative, finer where it is too large.
+
+    Operands of a product yield where no exponent of its result has a shift: what they hold then
+    saturates, or has fewer bits.
+    """
     found = np.clip(exponents, -MOST, MOST)
+    low, high = np.full(len(found), -MOST), np.full(len(found), MOST)
     number = {name: i for i, name in enumerate(plan.scales)}
     limits = [_numbers(limit, number) for limit in plan.limits]
-    for _ in range(len(found) + 1):
+    for _ in range(_ROUNDS):
         before = found.copy()
         for result, a, b in limits:
+            first, second = sorted((a, b), key=lambda i: int(found[i]))
+            _lift(found, low, first, second, int(low[result]))
+            _press(found, high, first, second, int(high[result]) + MOST_SHIFT)
             top = found[a] + found[b]
             found[result] = min(max(found[result], top - MOST_SHIFT), top)
-        found = np.clip(found, -MOST, MOST)
+        found = np.clip(found, low, high)
         if np.array_equal(found, before):
             break
     return found
+
+
+def _lift(found: Exponents, low: Exponents, first: int, second: int, least: int) -> None:
+    """Makes two exponents finer, the coarser one first, until their sum is `least`."""
+    if found[first] + found[second] >= least:
+        return
+    for i, other in ((first, second), (second, first)):
+        wanted = min(least - int(found[other]), -(-least // 2))
+        if found[i] < wanted:
+            found[i] = low[i] = wanted
+
+
+def _press(found: Exponents, high: Exponents, first: int, second: int, most: int) -> None:
+    """Makes two exponents coarser, the finer one first, until their sum is `most`."""
+    if found[first] + found[second] <= most:
+        return
+    for i, other in ((second, first), (first, second)):
+        wanted = max(most - int(found[other]), most // 2)
+        if found[i] > wanted:
+            found[i] = high[i] = wanted
 
 
 def _numbers(limit: Limit, number: Mapping[str, int]) -> tuple[int, int, int]:
