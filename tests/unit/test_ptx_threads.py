@@ -119,6 +119,25 @@ def test_unwritten_shared_memory() -> None:
         _run(body, shared=256)
 
 
+def test_bytes_that_a_wide_load_does_not_need() -> None:
+    """The compiler may read 16 bytes where 12 are asked for; only those count."""
+    body = (
+        TILE.format(other=0)
+        + """
+        shl.b32 %r10, %r0, 4;
+        add.s32 %r10, %r5, %r10;
+        st.shared.v2.u32 [%r10], {%r3, %r3};
+        {pragma}
+        ld.shared.v4.u32 {%r9, %r11, %r12, %r13}, [%r10];
+    """
+    )
+    used = '.pragma "used_bytes_mask 255";'
+    got = _run(body.replace("{pragma}", used), shared=1024, races=True)
+    assert got.ravel().tolist() == list(range(192))
+    with pytest.raises(ptx.PtxError, match="read before it is written"):
+        _run(body.replace("{pragma}", used.replace("255", "4095")), shared=1024)
+
+
 @pytest.mark.parametrize(
     "skip", ["setp.gt.u32 %p1, %r0, 3; @%p1 bra $L1;", "setp.gt.u32 %p1, %r0, 3; @%p1 ret;"]
 )

@@ -113,13 +113,17 @@ class Block:
         self.local_base = np.arange(lanes, dtype=np.int64) * self.local_size
         self.races = Races(self.written.size, blocks, threads) if races else None
 
-    def read(self, where: npt.NDArray[np.int64], width: int, lanes: Array, text: str) -> None:
-        """Notes that lanes read shared memory at absolute offsets.
+    def read(
+        self, where: npt.NDArray[np.int64], width: int, lanes: Array, text: str, used: int = -1
+    ) -> None:
+        """Notes that lanes read shared memory at absolute offsets; of the bytes those `used`.
 
         Raises:
             PtxError: Nobody has written there, or not safely.
         """
         for word in range(0, width, 4):
+            if not used >> word & 15:
+                continue
             index = (where + word) >> 2
             if not self.written[index].all():
                 raise PtxError(f"shared memory is read before it is written: {text}")

@@ -25,7 +25,7 @@ def load(kernel: Kernel, instruction: Instruction) -> Run:
     targets = [target(kernel, part) for part in vector(instruction.operands[0])]
     symbol_space, read = address(kernel, instruction.operands[1])
     space, dtype, text = _space(opcode, symbol_space), DTYPES[kind], instruction.text
-    width = dtype.itemsize * len(targets)
+    width, used = dtype.itemsize * len(targets), instruction.used
 
     def run(machine: Machine, lanes: Lanes) -> None:
         where = read(machine, lanes)
@@ -33,7 +33,7 @@ def load(kernel: Kernel, instruction: Instruction) -> Run:
             data = machine.parameters[where[:, None] + np.arange(width)]
             values = data.view(dtype)
         else:
-            values = gather(machine, lanes, space, where, width, text).view(dtype)
+            values = gather(machine, lanes, space, where, width, text, used).view(dtype)
         for place, write in enumerate(targets):
             write(machine, lanes, values[:, place].copy())
 
@@ -64,6 +64,7 @@ def gather(
     where: npt.NDArray[np.int64],
     width: int,
     text: str,
+    used: int = -1,
 ) -> npt.NDArray[np.uint8]:
     """Bytes at addresses: [addresses or 1, width], uint8.
 
@@ -76,7 +77,7 @@ def gather(
         here, mine = _narrow(machine, lanes, where, chosen)
         data, index = _place(machine, space, number, here, mine, width, text)
         if data is machine.block.shared:
-            machine.block.read(index, width, machine.all(mine), text)
+            machine.block.read(index, width, machine.all(mine), text, used)
         found = _units(data, width)[index // width].view(np.uint8).reshape(-1, width)
         if result is None:
             return found

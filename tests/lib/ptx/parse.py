@@ -7,7 +7,7 @@ Handles what NVRTC emits for kernels whose functions are inlined; `.func` and ca
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -31,6 +31,8 @@ class Instruction:
     """The whole statement."""
     line: int
     """Line of the kernel's body, from 1."""
+    used: int = -1
+    """Bit a byte that a load needs: the compiler may read more than it was asked to."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,7 @@ def _parameters(kernel: Kernel, text: str) -> None:
 def _statements(kernel: Kernel, body: str) -> None:
     """Splits the body into basic blocks: at labels, after branches, around what synchronises."""
     current: list[Instruction] = []
+    used = -1
 
     def cut() -> None:
         nonlocal current
@@ -176,12 +179,15 @@ def _statements(kernel: Kernel, body: str) -> None:
             rest = label.group(2)
         if rest.startswith((".", "{", "}")) or not rest:
             rest = rest.lstrip("{} \t")
+            if mask := re.match(r"\.pragma \"used_bytes_mask (\w+)\"", rest):
+                used = int(mask.group(1), 0)
             if rest.startswith(".") or not rest:
                 continue
         for statement in (s.strip() for s in rest.rstrip("}").split(";")):
             if not statement or statement.startswith("."):
                 continue
-            instruction = _instruction(statement, number)
+            instruction = replace(_instruction(statement, number), used=used)
+            used = -1
             alone = instruction.opcode[0] in SYNC
             if alone:
                 cut()
