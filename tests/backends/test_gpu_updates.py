@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 
 import algorithm_cases as cases
@@ -12,6 +11,7 @@ import pytest
 from cpu_cases import batch as dqn_batch
 from cpu_cases import dqn_update, relative
 from cpu_cases import parameters as dqn_parameters
+from gpu_algorithms import case_of
 from gpu_cases import TOLERANCE, bits, start
 
 from copal.errors import ConfigError, LearnerFailedError, SchemaError
@@ -19,12 +19,6 @@ from copal.gpu.emulate import EmulatedDevice
 from copal.gpu.learner import GpuLearner
 from copal.program import Network, Target, Update
 from copal.program.reference import ReferenceLearner
-
-
-@functools.cache
-def case_of(name: str) -> cases.Case:
-    """An algorithm at sizes that are always the same: its kernels are compiled once."""
-    return cases.make(name, np.random.default_rng([7, *name.encode()]))
 
 
 def assert_equal(learner: GpuLearner, reference: ReferenceLearner, agent: int = 0) -> None:

@@ -53,8 +53,9 @@ class EmulatedDevice:
         self._functions: dict[str, Any] = {}
         self._recording: list[Callable[[], None]] | None = None
         libc = ctypes.CDLL(None)
-        self._take, self._free = libc.aligned_alloc, libc.free
-        self._take.restype, self._take.argtypes = ctypes.c_void_p, [ctypes.c_size_t] * 2
+        # Not NumPy's memory: a sanitizer has to know where a buffer ends.
+        self._take, self._free = libc.posix_memalign, libc.free
+        self._take.argtypes = [ctypes.c_void_p, *[ctypes.c_size_t] * 2]
         self._free.restype, self._free.argtypes = None, [ctypes.c_void_p]
 
     @property
@@ -84,8 +85,10 @@ class EmulatedDevice:
         Raises:
             GpuMemoryError: There is not enough.
         """
-        address = self._take(ALIGNMENT, max(nbytes, 1))
-        if not address:
+        place = ctypes.c_void_p()
+        failed = self._take(ctypes.byref(place), ALIGNMENT, max(nbytes, 1))
+        address = place.value
+        if failed or address is None:
             raise GpuMemoryError(name, f"{nbytes} bytes of memory", "less", "use a smaller batch")
         ctypes.memset(address, 0, nbytes)
         buffer = DeviceBuffer(name, address, nbytes)
