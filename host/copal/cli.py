@@ -200,9 +200,17 @@ def build(args: Sequence[str]) -> int:
     return boards_build.run(_parse(boards_build.BuildConfig, "copal build", args))
 
 
+def report(args: Sequence[str]) -> int:
+    """Write a page about runs."""
+    from copal.codesign import report as reports
+
+    return reports.run(_parse(reports.ReportConfig, "copal report", args))
+
+
 VERBS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "train": (train, "train an agent"),
     "eval": (evaluate, "score a trained policy"),
+    "report": (report, "write one HTML page about runs: curves, throughput, stages, settings"),
     "program": (program, "show what an algorithm was captured to: operations, shapes, costs"),
     "devices": (devices, "list the backends: available, or the reason why not"),
     "bench": (bench, "measure the replay, one learner update, or training beside other frameworks"),
