@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import copal
 from copal.codesign.report import figures, tables
-from copal.codesign.report.figures import Figure
+from copal.codesign.report.figures import Bars, Figure
 from copal.codesign.report.groups import Group
 from copal.codesign.report.scale import brief
 from copal.codesign.report.tables import Table
@@ -62,8 +62,8 @@ def contents(groups: Sequence[Group], title: str | None = None) -> Contents:
     if title is None:
         title = ", ".join(dict.fromkeys(_what(group) for group in groups))
     lead = f"{count} run{'s' if count > 1 else ''}"
-    if len(groups) > 1 or count > 1:
-        lead += f" of {len(groups)} setting{'s' if len(groups) > 1 else ''}"
+    if len(groups) > 1:
+        lead += f", {len(groups)} different settings"
     stamp = time.strftime("%Y-%m-%d %H:%M %Z")
     parts = [
         Section("runs", "Runs", tables=_present(tables.runs(groups), tables.seeds(groups))),
@@ -112,16 +112,18 @@ def _throughput(groups: Sequence[Group]) -> Section:
 
 
 def _stages(groups: Sequence[Group]) -> Section:
-    found = figures.stages(groups)
-    if found is None:
-        return Section("stages", "Stage times")
+    found = (figures.learner_stages(groups), figures.actor_stages(groups))
+    drawn = tuple(bars for bars in found if bars is not None)
+    listed = tuple(_listed(bars) for bars in drawn)
+    return Section("stages", "Stage times", figures=drawn, tables=listed)
+
+
+def _listed(bars: Bars) -> Table:
     rows = tuple(
         (row.label, *(brief(part) for part in row.parts), brief(sum(row.parts)))
-        for row in found.rows
+        for row in bars.rows
     )
-    caption = "Microseconds of the learners' threads an update, over the whole run."
-    table = Table(caption, ("settings", *found.parts, "sum"), rows)
-    return Section("stages", "Stage times", figures=(found,), tables=(table,))
+    return Table(f"{bars.title}: {bars.x_label}.", ("settings", *bars.parts, "sum"), rows)
 
 
 def _replay(groups: Sequence[Group]) -> Section:

@@ -58,15 +58,15 @@ def of_records(group: Group, x: str, y: str) -> Curve:
 def of_evaluations(group: Group, x: str) -> Curve:
     """Mean over the seeds of the mean returns of evaluations.
 
-    Evaluations of different seeds lie a few steps apart: those within the same interval of
-    `eval_interval` steps belong together.
+    Evaluations of different seeds lie a few steps apart: over steps, those within the same interval
+    of `eval_interval` steps belong together.
 
     Args:
         group: The runs.
         x: `env_steps` or `elapsed_s`.
     """
     traces = [_trace(run.records.evals, x, "mean_return") for run in group.runs]
-    places = [_places(run) for run in group.runs]
+    places = [_places(run) if x == "env_steps" else np.empty(0) for run in group.runs]
     present = [i for i, trace in enumerate(traces) if len(trace.x)]
     if len(present) < 2 or any(len(places[i]) != len(traces[i].x) for i in present):
         return average([thinned(traces[i]) for i in present], len(group.runs))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,16 +13,23 @@ from copal.codesign.report import curves
 from copal.codesign.report.curves import Curve, Trace
 from copal.codesign.report.groups import Group
 from copal.codesign.report.records import Floats, number
+from copal.codesign.report.run import Run
 
-STAGES = {
+LEARNER_STAGES = {
     "sample_s": "sample",
     "step_s": "row program and reduce",
     "priority_s": "priority update",
     "publish_s": "publish weights",
     "wait_s": "wait for steps",
-    "learner_busy_s": "sample, step, priorities",
 }
-"""Names of the stages that the learners' loops time."""
+"""Counters of the learners' threads, in seconds."""
+ACTOR_STAGES = {
+    "inference_s": "inference",
+    "env_s": "environment",
+    "insert_s": "insert",
+    "gate_s": "wait for updates",
+}
+"""Counters of the actors' threads, in seconds over `timed_steps` steps of an actor."""
 _RUN = {
     "env_steps",
     "elapsed_s",
@@ -37,6 +45,7 @@ _RUN = {
     "stale_updates",
     "beta",
     "epsilon",
+    "timed_steps",
 }
 
 
@@ -171,17 +180,18 @@ def throughput(groups: Sequence[Group]) -> list[Chart]:
 
 def replay(groups: Sequence[Group]) -> list[Chart]:
     """What the replay held, what came too late for it, and how its draws were weighted."""
-    return _drawable(
+    charts = _drawable(
         [
             _chart(groups, key, title, STEPS, label, _figure(STEPS, column))
             for key, title, label, column in (
                 ("replay-rows", "Rows in the replay", "rows", "replay_rows"),
                 ("stale-updates", "Stale priority updates", "updates, in all", "stale_updates"),
                 ("beta", "Exponent of the importance weights", "beta", "beta"),
-                ("epsilon", "Random actions", "epsilon", "epsilon"),
+                ("epsilon", "Random actions", "share of actions", "epsilon"),
             )
         ]
     )
+    return [c for c in charts if any(line.curve.high.any() for line in c.lines)]
 
 
 def learner(groups: Sequence[Group]) -> list[Chart]:
@@ -196,22 +206,36 @@ def learner(groups: Sequence[Group]) -> list[Chart]:
     )
 
 
-def stages(groups: Sequence[Group]) -> Bars | None:
-    """Microseconds an update that the learners' threads spent in each stage; None: not timed."""
-    spent = {g.index: [_an_update(run.stages(), run.updates) for run in g.runs] for g in groups}
-    found = dict.fromkeys(name for costs in spent.values() for cost in costs for name in cost)
-    names = [n for n in STAGES if n in found] + [n for n in found if n not in STAGES]
-    rows = [
-        Bar(g.label, tuple(_mean([cost.get(n, 0.0) for cost in costs]) for n in names))
-        for g in groups
-        if any(costs := [cost for cost in spent[g.index] if cost])
-    ]
-    if not rows:
-        return None
-    parts = tuple(STAGES.get(n, n.removesuffix("_s").replace("_", " ")) for n in names)
-    return Bars(
-        "stages", "Time of an update by stage", "thread time an update / µs", parts, tuple(rows)
-    )
+def learner_stages(groups: Sequence[Group]) -> Bars | None:
+    """Microseconds of the learners' threads an update, by stage; None: not timed."""
+    title = "Time of an update by stage"
+    unit = "thread time an update / µs"
+    return _stages(groups, "learner-stages", title, unit, LEARNER_STAGES, "updates")
+
+
+def actor_stages(groups: Sequence[Group]) -> Bars | None:
+    """Microseconds of an actor's step with all its environments, by stage; None: not timed."""
+    title = "Time of an actor's step by stage"
+    unit = "thread time a step of all environments of an actor / µs"
+    return _stages(groups, "actor-stages", title, unit, ACTOR_STAGES, "timed_steps")
+
+
+def _stages(
+    groups: Sequence[Group], key: str, title: str, unit: str, names: dict[str, str], per: str
+) -> Bars | None:
+    rows = []
+    for group in groups:
+        costs = np.array([[_cost(run, name, per) for name in names] for run in group.runs])
+        costs = costs[np.isfinite(costs).any(axis=1)]
+        if len(costs):
+            rows.append(Bar(group.label, tuple(np.nan_to_num(costs).mean(axis=0).tolist())))
+    return Bars(key, title, unit, tuple(names.values()), tuple(rows)) if rows else None
+
+
+def _cost(run: Run, name: str, per: str) -> float:
+    """Microseconds of one stage for one of what `per` counts; NaN if it was not timed."""
+    count = run.updates if per == "updates" else run.total(per)
+    return 1e6 * run.total(name) / count if count > 0 else math.nan
 
 
 def staleness(groups: Sequence[Group]) -> Bars | None:
@@ -232,14 +256,6 @@ def staleness(groups: Sequence[Group]) -> Bars | None:
 def _counts(value: object) -> Floats:
     found = [number(v) for v in value] if isinstance(value, list) else []
     return np.array(found) if all(map(np.isfinite, found)) else np.empty(0)
-
-
-def _an_update(seconds: dict[str, float], updates: float) -> dict[str, float]:
-    return {n: 1e6 * s / updates for n, s in seconds.items()} if updates > 0 else {}
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if values else 0.0
 
 
 def _figure(axis: Axis, name: str) -> Callable[[Group], Curve]:

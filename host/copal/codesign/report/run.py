@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from copal.codesign.report.records import LIMIT, Columns, Records, nothing, number, read
+from copal.codesign.report.records import LIMIT, Records, nothing, number, read
 from copal.errors import CheckpointError, NoSuchRunError
 from copal.runtime import metrics, run_folder
 
@@ -72,18 +72,19 @@ class Run:
         returns = self.records.evals["mean_return"]
         return float(np.nanmax(returns)) if np.isfinite(returns).any() else math.nan
 
-    def stages(self) -> dict[str, float]:
-        """Seconds that the learner's threads spent in each stage, over all sessions."""
+    def total(self, name: str) -> float:
+        """The end of a counter that begins at 0 again in each session, all of them together.
+
+        Args:
+            name: A figure of the train records.
+
+        Returns:
+            NaN if there is no such figure.
+        """
         train = self.records.train
-        names = [n for n in train.names() if n.endswith("_s") and not n.endswith("_per_s")]
-        return {n: _spent(train, n) for n in names if n != "elapsed_s"}
-
-
-def _spent(train: Columns, name: str) -> float:
-    """The sum of a counter that begins at 0 again in each session."""
-    seen = train[name][np.isfinite(train[name])]
-    growth = np.diff(seen, prepend=0.0)
-    return float(np.where(growth < 0, seen, growth).sum())
+        seen = train[name][np.isfinite(train[name])]
+        growth = np.diff(seen, prepend=0.0)
+        return float(np.where(growth < 0, seen, growth).sum()) if len(seen) else math.nan
 
 
 def find(folders: Sequence[Path]) -> list[Path]:

@@ -41,7 +41,8 @@ class Scale:
             return [f"{t:.3g}" for t in self.ticks]
         digits = next((d for d in range(6) if math.isclose(step, round(step, d))), 6)
         # The ticks are multiples of a step, so that a zero may come out as a tiny number.
-        return [f"{round(t / _SIZES[unit], digits) + 0.0:.{digits}f}{unit}" for t in self.ticks]
+        shown = [round(t / _SIZES[unit], digits) + 0.0 for t in self.ticks]
+        return [f"{value:,.{digits}f}{unit}" if value else "0" for value in shown]
 
 
 def scale(low: float, high: float, count: int = 5) -> Scale:
