@@ -11,8 +11,8 @@ import tyro
 
 from copal.codesign.report import page, png
 from copal.codesign.report.contents import Contents, contents
+from copal.codesign.report.folder import find, load, names
 from copal.codesign.report.groups import grouped
-from copal.codesign.report.run import find, load, names
 from copal.errors import ConfigError
 from copal.runtime import files
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from copal.codesign.report.folder import Run
 from copal.codesign.report.groups import Group
 from copal.codesign.report.records import Columns, Floats
-from copal.codesign.report.run import Run
 from copal.runtime.control import NEVER
 
 POINTS = 240

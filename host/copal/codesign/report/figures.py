@@ -11,9 +11,9 @@ import numpy as np
 
 from copal.codesign.report import curves
 from copal.codesign.report.curves import Curve, Trace
+from copal.codesign.report.folder import Run
 from copal.codesign.report.groups import Group
 from copal.codesign.report.records import Floats, number
-from copal.codesign.report.run import Run
 
 LEARNER_STAGES = {
     "sample_s": "sample",

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from copal.codesign.report.run import Run
+from copal.codesign.report.folder import Run
 
 APART = frozenset(
     {"seed", "out", "resume", "quiet", "tensorboard", "checkpoint_interval", "keep_checkpoints"}

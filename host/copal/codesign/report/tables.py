@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from copal.codesign.report.folder import Run
 from copal.codesign.report.groups import APART, Group, differences, shown
 from copal.codesign.report.records import number
-from copal.codesign.report.run import Run
 from copal.codesign.report.scale import brief
 
 
