@@ -26,7 +26,9 @@ def test_wheel_works_without_the_checkout(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     code = (
-        "import copal, numpy as np;"
+        "import copal, importlib.resources, numpy as np;"
+        "page = importlib.resources.files('copal.codesign.report') / 'assets' / 'page.html';"
+        "assert page.is_file(), page;"
         f"assert copal.__file__.startswith({str(tmp_path)!r}), copal.__file__;"
         "r = copal.PrioritizedReplay(8, {'obs': ((2,), 'float32')});"
         "r.add(obs=np.ones((3, 2), 'float32'));"

@@ -51,6 +51,14 @@ def test_groups_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:
     assert runs_of(tmp_path / "one", {})[0].label == "dqn on CartPole-v1"
 
 
+def test_labels_of_many_groups_name_what_is_special(tmp_path: Path) -> None:
+    """Settings that most groups share are left out once there would be many."""
+    special = [{}, {"gamma": 0.9}, {"n_step": 3}, {"actors": 4}, {"backend": "torch"}]
+    found = runs_of(tmp_path, *special, {"gamma": 0.9, "n_step": 3})
+    wanted = ["base settings", "gamma 0.9", "n step 3", "actors 4", "torch", "gamma 0.9, n step 3"]
+    assert [group.label for group in found] == wanted
+
+
 def test_labels_are_unique(tmp_path: Path, rng: np.random.Generator) -> None:
     """Whatever the settings differ in."""
     draws = [
@@ -124,14 +132,14 @@ def test_stage_times_are_microseconds_an_update(tmp_path: Path) -> None:
     timed = [
         made.train(s, timed_steps=10 * s, env_s=1e-3 * s, gate_s=2e-3 * s) for s in range(1, 5)
     ]
-    found = grouped([load(made.made(tmp_path / "a", timed), "a")])
+    found = grouped([load(made.made(tmp_path / "a", timed, num_envs=4), "a")])
     bars = figures.learner_stages(found)
     assert bars is not None
     assert bars.rows[0].parts == pytest.approx((200.0, 1000.0, 0.0, 0.0, 600.0))
     bars = figures.actor_stages(found)
     assert bars is not None
     assert dict(zip(bars.parts, bars.rows[0].parts, strict=True)) == pytest.approx(
-        {"inference": 0.0, "environment": 100.0, "insert": 0.0, "wait for updates": 200.0}
+        {"inference": 0.0, "environment": 25.0, "insert": 0.0, "wait for updates": 50.0}
     )
 
 

@@ -144,6 +144,60 @@ def test_tables_say_what_became_of_runs(tmp_path: Path) -> None:
     assert "No evaluation during training: running, stopped, empty" in notes
 
 
+PLAN = {
+    "copal_plan": 1,
+    "objective": "throughput",
+    "why": "3 + 1 on cpu: 12.0% fewer env steps/s",
+    "chosen": {
+        "backend": "cpu",
+        "allocation": {"actors": 2, "learners": 1},
+        "predicted": {"env_steps_per_s": 1250.0, "updates_per_s": 400.0},
+    },
+}
+
+
+def test_plan_stands_beside_what_was_achieved(tmp_path: Path) -> None:
+    """Every line of the comparison, what drifted, and the promised rates in the charts."""
+    run = made.made(tmp_path / "a")
+    lines = [
+        {"name": "env steps/s", "predicted": 1250.0, "achieved": 1000.0, "off": -0.2},
+        {"name": "env, us an env step", "predicted": 20.0, "achieved": 30.0, "off": 0.5},
+    ]
+    achieved = {"lines": lines, "drift": ["drift: most of it in stage `env`"]}
+    (run / "plan.json").write_text(json.dumps(PLAN))
+    (run / "achieved.json").write_text(json.dumps(achieved))
+    text = page(tmp_path, run)
+    tree = Tree(text)
+    cells = tree.cells()
+    at = cells.index("env, us an env step")
+    assert cells[at : at + 4] == ["env, us an env step", "20", "30", "+50 %"]
+    assert "-20 %" in cells
+    captions = " ".join(text for tag, text in tree.texts if tag == "caption")
+    assert "planned with 2 + 1 threads (actors + learners) on cpu, for throughput" in captions
+    assert "12.0% fewer env steps/s" in captions
+    assert "a: drift: most of it in stage `env`" in [t for tag, t in tree.texts if tag == "p"]
+    assert "plan: 1,250" in text
+    assert "plan: 400" in text
+
+
+def test_plan_of_a_run_that_goes_on_is_compared_by_its_rates(tmp_path: Path) -> None:
+    """Until the run is over nothing else is known."""
+    run = made.made(tmp_path / "a", [made.train(s) for s in (1, 2, 3)])
+    (run / "plan.json").write_text(json.dumps(PLAN))
+    cells = Tree(page(tmp_path, run)).cells()
+    at = len(cells) - cells[::-1].index("env steps/s") - 1
+    assert cells[at : at + 4] == ["env steps/s", "1,250", "1,000", "-20 %"]
+
+
+@pytest.mark.parametrize("plan", [{}, {"chosen": 3, "why": []}, {"chosen": {"predicted": []}}])
+def test_odd_plans_cost_no_page(tmp_path: Path, plan: dict) -> None:
+    """Of another version, or changed by hand."""
+    run = made.made(tmp_path / "a")
+    (run / "plan.json").write_text(json.dumps(plan))
+    (run / "achieved.json").write_text(json.dumps({"lines": [1, {}, {"name": []}], "drift": 7}))
+    assert "Plan against achieved" in page(tmp_path, run)
+
+
 def test_names_are_escaped(tmp_path: Path) -> None:
     """Text of a run never becomes markup."""
     evil = '</script><script>alert("1")</script><img src=x onerror=alert(2)>&\'$x'

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import copal
-from copal.codesign.report import figures, tables
+from copal.codesign.report import figures, planned, tables
 from copal.codesign.report.figures import Bars, Figure
 from copal.codesign.report.groups import Group
-from copal.codesign.report.scale import brief
 from copal.codesign.report.tables import Table
+from copal.codesign.report.text import brief
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ def contents(groups: Sequence[Group], title: str | None = None) -> Contents:
         _learning(groups),
         _throughput(groups),
         _stages(groups),
+        _plan(groups),
         _replay(groups),
         Section("learner", "Learner", figures=tuple(figures.learner(groups))),
         _settings(groups),
@@ -124,6 +125,11 @@ def _listed(bars: Bars) -> Table:
         for row in bars.rows
     )
     return Table(f"{bars.title}: {bars.x_label}.", ("settings", *bars.parts, "sum"), rows)
+
+
+def _plan(groups: Sequence[Group]) -> Section:
+    said = planned.drifts(groups)
+    return Section("plan", "Plan against achieved", said, tables=planned.tables(groups))
 
 
 def _replay(groups: Sequence[Group]) -> Section:

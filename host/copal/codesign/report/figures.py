@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from copal.codesign.report import curves
+from copal.codesign.report import curves, planned
 from copal.codesign.report.curves import Curve, Trace
 from copal.codesign.report.folder import Run
 from copal.codesign.report.groups import Group
 from copal.codesign.report.records import Floats, number
+from copal.codesign.report.text import brief
 
 LEARNER_STAGES = {
     "sample_s": "sample",
@@ -29,7 +30,7 @@ ACTOR_STAGES = {
     "insert_s": "insert",
     "gate_s": "wait for updates",
 }
-"""Counters of the actors' threads, in seconds over `timed_steps` steps of an actor."""
+"""Counters of the actors' threads, in seconds over `timed_steps` steps of all its environments."""
 _RUN = {
     "env_steps",
     "elapsed_s",
@@ -159,23 +160,23 @@ def learning(groups: Sequence[Group]) -> list[Chart]:
 
 
 def throughput(groups: Sequence[Group]) -> list[Chart]:
-    """Steps and updates a second over time, and the ratio beside the one that was asked for."""
+    """Steps and updates a second over time, and the ratio, each beside what was asked for."""
     time = time_axis(groups)
     ratio = _chart(
         groups, "ratio", "Ratio", STEPS, "environment steps an update", _figure(STEPS, "ratio")
     )
     asked = {number(g.config.get("update_interval")) for g in groups}
     rules = tuple(Rule(y, f"asked for: {y:g}") for y in sorted(asked) if np.isfinite(y))
-    return _drawable(
-        [
-            _chart(groups, key, title, time, f"{unit} / s", _figure(time, column))
-            for key, title, unit, column in (
-                ("env-steps-per-s", "Environment steps a second", "env steps", "env_steps_per_s"),
-                ("updates-per-s", "Updates a second", "updates", "updates_per_s"),
-            )
-        ]
-        + [replace(ratio, rules=rules)]
-    )
+    charts = []
+    for title, unit, column in (
+        ("Environment steps a second", "env steps", "env_steps_per_s"),
+        ("Updates a second", "updates", "updates_per_s"),
+    ):
+        key = column.replace("_", "-")
+        chart = _chart(groups, key, title, time, f"{unit} / s", _figure(time, column))
+        plans = [Rule(y, f"plan: {brief(y)}") for y in planned.promised(groups, column)]
+        charts.append(replace(chart, rules=tuple(plans)))
+    return _drawable([*charts, replace(ratio, rules=rules)])
 
 
 def replay(groups: Sequence[Group]) -> list[Chart]:
@@ -214,9 +215,9 @@ def learner_stages(groups: Sequence[Group]) -> Bars | None:
 
 
 def actor_stages(groups: Sequence[Group]) -> Bars | None:
-    """Microseconds of an actor's step with all its environments, by stage; None: not timed."""
-    title = "Time of an actor's step by stage"
-    unit = "thread time a step of all environments of an actor / µs"
+    """Microseconds of the actors' threads an environment step, by stage; None: not timed."""
+    title = "Time of an environment step by stage"
+    unit = "thread time an environment step / µs"
     return _stages(groups, "actor-stages", title, unit, ACTOR_STAGES, "timed_steps")
 
 
@@ -234,7 +235,8 @@ def _stages(
 
 def _cost(run: Run, name: str, per: str) -> float:
     """Microseconds of one stage for one of what `per` counts; NaN if it was not timed."""
-    count = run.updates if per == "updates" else run.total(per)
+    envs = number(run.config.get("num_envs", 1))
+    count = run.updates if per == "updates" else run.total(per) * envs
     return 1e6 * run.total(name) / count if count > 0 else math.nan
 
 

@@ -21,6 +21,8 @@ ALIVE_S = 60.0
 """A run without a final score whose last record is younger than this counts as running."""
 PLAN = "plan.json"
 """What a run was planned by, beside its config.json."""
+ACHIEVED = "achieved.json"
+"""How it compared with its plan."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Run:
     """Content of its machine.json; empty if there is none."""
     plan: Mapping[str, Any] | None
     """Content of its plan.json; None: it was not planned."""
+    achieved: Mapping[str, Any] | None
+    """Content of its achieved.json; None: it was not planned, or has not ended."""
     records: Records
     """Its figures."""
     silent_s: float
@@ -145,8 +149,9 @@ def load(folder: Path, name: str, limit: int = LIMIT) -> Run:
         records = read(path, limit) if path.is_file() else nothing()
     except OSError as error:
         raise _damaged(path, str(error)) from error
-    machine, plan = _json(folder / "machine.json"), _json(folder / PLAN)
-    return Run(folder, name, config, machine or {}, plan, records, silent_s)
+    machine = _json(folder / "machine.json") or {}
+    plan, achieved = _json(folder / PLAN), _json(folder / ACHIEVED)
+    return Run(folder, name, config, machine, plan, achieved, records, silent_s)
 
 
 def _json(path: Path) -> dict[str, Any] | None:

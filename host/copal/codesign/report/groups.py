@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,8 @@ TELLING = (
     "steps",
 )
 """Settings that groups are rather named by, in this order."""
+LONG = 3
+"""Settings in a label from which those with the value that most groups have are left out."""
 _PLAIN = ("algo", "env", "backend", "device", "learner_mode")
 
 
@@ -99,17 +102,30 @@ def _labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         return [f"{shown(configs[0].get('algo'))} on {shown(configs[0].get('env'))}"]
     differing = _differing(configs)
     known = [n for n in TELLING if n in differing]
-    labels = [""] * len(configs)
+    chosen: list[str] = []
+    found: set[tuple[str, ...]] = {()}
     for name in known + [n for n in differing if n not in known]:
-        longer = [_with(label, name, c) for label, c in zip(labels, configs, strict=True)]
-        if len(set(longer)) > len(set(labels)):
-            labels = longer
-        if len(set(labels)) == len(labels):
+        longer = {tuple(_part(n, c) for n in (*chosen, name)) for c in configs}
+        if len(longer) > len(found):
+            chosen, found = [*chosen, name], longer
+        if len(found) == len(configs):
             break
-    return labels
+    return [", ".join(_parts(chosen, config, configs)) or "base settings" for config in configs]
 
 
-def _with(label: str, name: str, config: Mapping[str, Any]) -> str:
+def _parts(
+    names: Sequence[str], config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    if len(names) > LONG:
+        names = [n for n in names if _part(n, config) != _usual(n, configs)]
+    return [_part(name, config) for name in names]
+
+
+def _usual(name: str, configs: Sequence[Mapping[str, Any]]) -> str:
+    """The part of a label that most groups have; of several, the first one."""
+    return Counter(_part(name, config) for config in configs).most_common(1)[0][0]
+
+
+def _part(name: str, config: Mapping[str, Any]) -> str:
     value = shown(config.get(name))
-    part = value if name in _PLAIN else f"{name.replace('_', ' ')} {value}"
-    return f"{label}, {part}" if label else part
+    return value if name in _PLAIN else f"{name.replace('_', ' ')} {value}"

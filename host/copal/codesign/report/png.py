@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b5578f", "#b87f00", "#3d93c4", "#5
 PARTS = (0, 4, 2, 3, None, 1, 5, 6, 6)
 """Colours of a bar's parts, as on the page; None: light grey."""
 DPI = 200
+INSIDE = 4
+"""Lines from which the legend has no room among them."""
+LABEL = 28
+"""Characters of a bar's label in one line."""
 
 
 def require() -> Any:
@@ -58,8 +63,7 @@ def save(figures: Sequence[Figure], folder: Path) -> list[Path]:
 
 
 def _drawn(figure: Figure, make: Any) -> Any:
-    rows = len(figure.rows) if isinstance(figure, Bars) else 0
-    canvas = make(figsize=(5.6, 1.6 + 0.4 * rows if rows else 3.4), layout="constrained")
+    canvas = make(figsize=(5.6, _height(figure)), layout="constrained")
     plot = canvas.add_subplot()
     for side in ("top", "right"):
         plot.spines[side].set_visible(False)
@@ -69,6 +73,13 @@ def _drawn(figure: Figure, make: Any) -> Any:
     else:
         _chart(figure, plot)
     return canvas
+
+
+def _height(figure: Figure) -> float:
+    """Inches."""
+    if isinstance(figure, Bars):
+        return 1.6 + 0.4 * len(figure.rows)
+    return 3.4 if len(figure.lines) <= INSIDE else 3.4 + 0.1 * len(figure.lines)
 
 
 def _chart(chart: Chart, plot: Any) -> None:
@@ -92,11 +103,14 @@ def _chart(chart: Chart, plot: Any) -> None:
     plot.set(xlabel=_plain(chart.x_label), ylabel=_plain(chart.y_label))
     plot.grid(axis="y", color="#e4e4e4", lw=0.8)
     if len(chart.lines) > 1:
-        plot.legend(frameon=False, fontsize=8)
+        columns = 1 if len(chart.lines) <= INSIDE else 2
+        place = "best" if len(chart.lines) <= INSIDE else "outside upper left"
+        owner = plot if len(chart.lines) <= INSIDE else plot.figure
+        owner.legend(loc=place, ncols=columns, frameon=False, fontsize=8)
 
 
 def _bars(bars: Bars, plot: Any, canvas: Any) -> None:
-    names = [_plain(row.label) for row in bars.rows]
+    names = [textwrap.fill(_plain(row.label), LABEL) for row in bars.rows]
     left = [0.0] * len(names)
     for i, part in enumerate(bars.parts):
         colour = PARTS[i % len(PARTS)]

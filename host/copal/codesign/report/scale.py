@@ -82,14 +82,3 @@ def axes(chart: Chart) -> tuple[Scale, Scale]:
 def _range(parts: Sequence[Floats]) -> tuple[float, float]:
     values = np.concatenate(parts)
     return float(values.min()), float(values.max())
-
-
-def brief(value: float, digits: int = 3) -> str:
-    """A number with a few significant digits, thousands apart; a dash if there is none."""
-    if not math.isfinite(value):
-        return "-"
-    if abs(value) >= 10 ** (digits - 1):
-        return f"{value:,.0f}"
-    if value == 0 or abs(value) >= 1e-3:
-        return f"{value:.{digits}g}"
-    return f"{value:.{digits - 1}e}"

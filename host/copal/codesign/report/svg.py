@@ -12,7 +12,8 @@ import numpy as np
 
 from copal.codesign.report.figures import Bars, Chart, Figure, Line
 from copal.codesign.report.records import Floats
-from copal.codesign.report.scale import Scale, axes, brief, scale
+from copal.codesign.report.scale import Scale, axes, scale
+from copal.codesign.report.text import brief
 
 COLOURS = 7
 """Colours of groups; further groups have them again, dashed."""

@@ -12,7 +12,7 @@ import numpy as np
 from copal.codesign.report.folder import Run
 from copal.codesign.report.groups import APART, Group, differences, shown
 from copal.codesign.report.records import number
-from copal.codesign.report.scale import brief
+from copal.codesign.report.text import brief, duration
 
 
 @dataclass(frozen=True)
@@ -198,16 +198,3 @@ def _machine(run: Run) -> tuple[str, ...]:
         shown(machine.get("system")),
         ", ".join(f"{name} {version}" for name, version in known) or "-",
     )
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
-    if not math.isfinite(seconds):
-        return "-"
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"

@@ -4,6 +4,8 @@
 const root = document.documentElement;
 const tip = document.getElementById("tip");
 const hidden = new Set();
+// With more curves than this, what the pointer shows has no room for ranges.
+const RANGES = 5;
 
 function text(value) {
   const size = Math.abs(value);
@@ -86,7 +88,7 @@ function follow(figure) {
     for (const [line, i] of found) {
       // A curve that ends elsewhere has no value here.
       if (Math.abs(across(line.x[i]) - across(x)) > 12) continue;
-      const range = line.low ? `  [${text(line.low[i])}, ${text(line.high[i])}]` : "";
+      const range = line.low && found.length <= RANGES ? `  [${text(line.low[i])}, ${text(line.high[i])}]` : "";
       rows.push(row(line.label, text(line.mean[i]) + range, line.colour));
       marks.push(element("circle", { cx: across(line.x[i]), cy: down(line.mean[i]), r: 4, class: line.colour }));
     }
