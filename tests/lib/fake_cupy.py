@@ -8,6 +8,7 @@ then and not when it is enqueued. Fresh memory holds garbage. What CUDA refuses 
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,12 +83,17 @@ class Event:
     """A point of a stream."""
 
     def __init__(self, disable_timing: bool = False) -> None:
-        assert disable_timing
+        self.timed, self.ms = not disable_timing, 0.0
         self.stream: Stream | None = None
 
     def record(self, stream: Stream) -> None:
         self.stream, done = stream, []
-        stream.add(lambda: done.append(True))
+
+        def reached() -> None:
+            self.ms = 1e3 * time.perf_counter()
+            done.append(True)
+
+        stream.add(reached)
         self._done = done
 
     def synchronize(self) -> None:
@@ -190,6 +196,7 @@ class FakeCupy:
             Event=Event,
             alloc=self._alloc,
             alloc_pinned_memory=self._alloc_pinned,
+            get_elapsed_time=self._elapsed,
         )
 
     class _Streams:
@@ -230,6 +237,12 @@ class FakeCupy:
     def ndarray(self, shape: Any, dtype: Any, memptr: MemoryPointer) -> Any:
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         return self.bytes(memptr.ptr, size).view(dtype).reshape(shape)
+
+    @staticmethod
+    def _elapsed(begin: Event, end: Event) -> float:
+        assert begin.timed
+        assert end.timed
+        return end.ms - begin.ms
 
     def _device(self, number: int) -> Any:
         assert number == 0

@@ -35,15 +35,23 @@ class Updater:
         built: The algorithm.
         batch: Columns, made tensors here, once; noise that is missing is drawn in each update.
         wrap: Applied to each loss.
+        device: Where it runs, `cpu` or `cuda`.
     """
 
     def __init__(
-        self, built: Built, batch: dict[str, Any], *, wrap: Callable[[Any], Any] = lambda f: f
+        self,
+        built: Built,
+        batch: dict[str, Any],
+        *,
+        wrap: Callable[[Any], Any] = lambda f: f,
+        device: str = "cpu",
     ) -> None:
-        modules = {name: copy.deepcopy(m) for name, m in built.source.networks.items()}
+        networks = built.source.networks.items()
+        modules = {name: copy.deepcopy(m).to(device) for name, m in networks}
         self.modules = modules
-        self._noises = _noises(built, batch)
-        self._columns = Batch({**_tensors(built, batch), **self._noises})
+        self._noises = _noises(built, batch, device)
+        columns = {name: column.to(device) for name, column in _tensors(built, batch).items()}
+        self._columns = Batch({**columns, **self._noises})
         self._updates = itertools.count(1)
         self._steps = [
             (
@@ -109,6 +117,22 @@ def compiled_updater(built: Built, batch: dict[str, Any]) -> Updater:
     return update
 
 
+def graphed(update: Updater) -> Callable[[], None]:
+    """An updater on `cuda` as one CUDA graph; runs it a few times before it is captured."""
+    cuda: Any = torch.cuda
+    aside = cuda.Stream()
+    aside.wait_stream(cuda.current_stream())
+    with cuda.stream(aside):
+        for _ in range(3):
+            update()
+    cuda.current_stream().wait_stream(aside)
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        update()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
 def sac_by_hand(built: Built, batch: dict[str, Any]) -> Callable[[], None]:
     """SAC's update of the lean loop that training is compared with."""
     actor = next(n for n in built.update.policy.networks if n.name == "actor")
@@ -159,6 +183,7 @@ def _adam(phase: Any, modules: dict[str, Any]) -> Any:
         betas=(settings.beta1, settings.beta2),
         eps=settings.eps,
         fused=True,
+        capturable=next(modules[str(phase.program.gradient)].parameters()).is_cuda,
     )
 
 
@@ -175,9 +200,9 @@ def _tensors(built: Built, batch: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _noises(built: Built, batch: dict[str, Any]) -> dict[str, Any]:
+def _noises(built: Built, batch: dict[str, Any], device: str) -> dict[str, Any]:
     """Tensors for the noise that the batch does not have, to be filled in each update."""
     size = len(batch["weight"])
     widths = {name: w for name, w in noise_widths(built).items() if name not in batch}
     shapes = {name: (size,) if w == 1 else (size, w) for name, w in widths.items()}
-    return {name: torch.empty(shape) for name, shape in shapes.items()}
+    return {name: torch.empty(shape, device=device) for name, shape in shapes.items()}

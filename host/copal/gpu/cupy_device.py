@@ -224,6 +224,20 @@ class CupyDevice:
             event.record(self._stream)
         return CupyEvent(event, self._errors)
 
+    def time_us(self, work: Callable[[], None]) -> float:
+        """Microseconds on the GPU from what is enqueued before `work` to the end of what it does.
+
+        Raises:
+            GpuError: A kernel failed.
+        """
+        with self._errors(), self._device:
+            begin, end = (self._cupy.cuda.Event() for _ in range(2))
+            begin.record(self._stream)
+            work()
+            end.record(self._stream)
+            end.synchronize()
+            return float(self._cupy.cuda.get_elapsed_time(begin, end)) * 1e3
+
     def view(self, place: Pointer, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
         """Device memory as a CuPy array, for `torch.from_dlpack` and the like; nothing is copied.
 
