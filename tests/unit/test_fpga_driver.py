@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -208,11 +209,8 @@ def test_numbers_beyond_reason_saturate(algo: str, size: float, rng: np.random.G
     obs, following = (batch[name] for name in ("obs", "next_obs"))
     for columns in (obs * np.float32(size), obs), (obs, following * np.float32(size)):
         batch["obs"], batch["next_obs"] = columns
-        try:
+        with contextlib.suppress(*([LearnerFailedError] if size > 1 else [])):
             engine.step(batch)
-        except LearnerFailedError as error:
-            assert size > 1, error
-            assert "NaN or infinity" in str(error)
     assert not np.isnan(engine.parameters(built.update.trained()[0])).any()
     assert not np.isinf(engine.metrics.get("loss", 0.0))
 
