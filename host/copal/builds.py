@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: MIT
-"""What is built once and kept: where sources lie, where results go, one build at a time."""
+"""What is built once and kept: where sources lie, where results go, one build at a time.
+
+The tools of a build do not outlive it: neither a signal nor an error leaves a compiler at work.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
+from typing import IO
 
 from copal.errors import BackendUnavailableError, ConfigError
 
@@ -70,6 +80,121 @@ def locked(path: Path) -> Iterator[None]:
             yield
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)
+
+
+@contextmanager
+def workspace(folder: Path) -> Iterator[Path]:
+    """A temporary folder beside `folder`, which goes with the body.
+
+    Those that a killed process left are removed; hold the lock of `folder`.
+    """
+    for left in folder.parent.glob(f"{folder.name}.*"):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+    with _signals_as_exits():
+        work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def run(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    log: IO[str] | int = subprocess.PIPE,
+    limit_s: float | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a tool; it and all that it started are gone when this returns or raises.
+
+    Args:
+        command: Program and arguments.
+        folder: Where it runs.
+        environment: Its environment variables; None: those of this process.
+        log: Where it prints to; by default into `stdout` of the result.
+        limit_s: Longest run in seconds.
+
+    Raises:
+        OSError: It cannot be started.
+        subprocess.TimeoutExpired: It ran longer.
+    """
+    process = None
+    with _signals_as_exits():
+        try:
+            with _signals_held():
+                process = subprocess.Popen(
+                    command,
+                    cwd=folder,
+                    env=environment,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    errors="replace",
+                    start_new_session=True,
+                )
+            printed, _ = process.communicate(timeout=limit_s)
+        finally:
+            if process is not None:
+                _end(process)
+    return subprocess.CompletedProcess(command, process.returncode, printed)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Kills a process with all of its group; it may have ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Signals come after the body: no program is started that nobody knows of."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    kept = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number in kept:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+        for one in came:
+            signal.raise_signal(one)
+
+
+@contextmanager
+def _signals_as_exits() -> Iterator[None]:
+    """Signals that would end this process at once end it as an exception that cleans up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        del frame
+        raise SystemExit(128 + number)
+
+    fatal = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) == signal.SIG_DFL]
+    for number in fatal:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in fatal:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces the file at `path` in one step, so that nobody finds half of it."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(text)
+    temporary.replace(path)
 
 
 def processor() -> str:

@@ -9,6 +9,7 @@ Data goes to stdout, progress and messages to stderr.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -23,6 +24,16 @@ import tyro
 from copal.errors import CopalError, UnknownNameError
 
 Config = TypeVar("Config")
+
+
+_DISK = {
+    errno.ENOSPC: "make room on that disk",
+    errno.EDQUOT: "make room in your quota",
+    errno.EFBIG: "raise the limit of file sizes: `ulimit -f`",
+    errno.EROFS: "choose another folder",
+    errno.EACCES: "choose another folder, or make this one yours",
+}
+"""What to do about what a disk refuses."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,7 +261,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("COPAL_TRACEBACK"):
             raise
         print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
-        print("hint: COPAL_TRACEBACK=1 shows where; please report it", file=sys.stderr)
+        disk = _DISK.get(error.errno or 0) if isinstance(error, OSError) else None
+        hint = disk or "COPAL_TRACEBACK=1 shows where; please report it"
+        print(f"hint: {hint}", file=sys.stderr)
         return 1
 
 

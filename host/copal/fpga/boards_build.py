@@ -177,7 +177,7 @@ def record(manifest: Path, entry: dict[str, Any]) -> None:
     """Adds a bitstream to a manifest, in place of an older one with files of the same names."""
     old = json.loads(manifest.read_text())["bitstreams"] if manifest.is_file() else []
     kept = [e for e in old if set(e["files"]) != set(entry["files"])]
-    manifest.write_text(json.dumps({"bitstreams": [*kept, entry]}, indent=1) + "\n")
+    builds.write_text(manifest, json.dumps({"bitstreams": [*kept, entry]}, indent=1) + "\n")
 
 
 def sources_hash(folder: Path) -> str:
@@ -193,10 +193,10 @@ def _vivado(vivado: str, out: Path, script: str, arguments: list[str]) -> None:
     log = out / f"{script}.log"
     try:
         with log.open("w") as file:
-            status = subprocess.run(
+            status = builds.run(
                 [vivado, "-mode", "batch", "-nojournal", "-source", str(out / script), "-tclargs",
                  *arguments],
-                cwd=out, stdout=file, stderr=subprocess.STDOUT, timeout=VIVADO_LIMIT_S, check=False,
+                out, log=file, limit_s=VIVADO_LIMIT_S,
             ).returncode  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise FpgaError("vivado", f"an end within {VIVADO_LIMIT_S} s", "none", str(log)) from error

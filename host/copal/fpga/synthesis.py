@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
+from copal import builds
 from copal.errors import FpgaError
 from copal.fpga import tools
 
@@ -102,20 +103,18 @@ def synthesise(
     script = ["import sys", "from pyosys import libyosys as ys", "design = ys.Design()"]
     script += [f"ys.run_pass('tee -q -a {log} {p}', design)" for p in passes]
     script += [f"ys.run_pass('tee -q -o {stat} stat -json', design)"]
-    log.unlink(missing_ok=True)
+    for old in (log, stat, kept):
+        old.unlink(missing_ok=True)
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", "\n".join(script)],
-            capture_output=True, text=True, timeout=LIMIT_S, check=False,
-        )  # fmt: skip
+        done = builds.run([sys.executable, "-c", "\n".join(script)], Path(), limit_s=LIMIT_S)
     except subprocess.TimeoutExpired as error:
         raise FpgaError("yosys", f"an end within {LIMIT_S} s", "none", f"see {log}") from error
     if done.returncode != 0 or not stat.is_file():
-        got = (done.stderr or done.stdout).strip()[-400:] or f"exit status {done.returncode}"
+        got = done.stdout.strip()[-400:] or f"exit status {done.returncode}"
         raise FpgaError("yosys", "a design that it can synthesise", got, f"see {log}")
     text = stat.read_text()
     counts = count(json.loads(text[text.index("{") :])["design"]["num_cells_by_type"], family)
-    kept.write_text(json.dumps({"key": key, **asdict(counts)}))
+    builds.write_text(kept, json.dumps({"key": key, **asdict(counts)}))
     return counts
 
 
