@@ -92,6 +92,17 @@ def test_a_resumed_run_replaces_what_it_did_again(tmp_path: Path) -> None:
     assert found.records.resumes == 1
 
 
+def test_a_resume_in_a_cut_line_is_found(tmp_path: Path) -> None:
+    """The first record of a resumed run stands right behind what a kill left of a line."""
+    resume = {"kind": "event", "event": "resume", "time_s": made.BEGAN_S + 5003, "env_steps": 3000}
+    again = made.train(4) | {"time_s": made.BEGAN_S + 5004}
+    first = [json.dumps(made.train(s)) + "\n" for s in (1, 2, 3, 4, 5)]
+    cut = [json.dumps(made.train(6))[:40] + json.dumps(resume) + "\n", json.dumps(again) + "\n"]
+    found = records.read(written(tmp_path / "m", [*first, *cut]))
+    np.testing.assert_allclose(found.train["elapsed_s"], [1, 2, 3, 4])
+    assert (found.resumes, found.unreadable) == (1, 1)
+
+
 def test_a_run_trained_further_is_not_finished(tmp_path: Path) -> None:
     """The score before the resume is not the score of what goes on."""
     resume = {"kind": "event", "event": "resume", "time_s": made.BEGAN_S + 99, "env_steps": 10_000}

@@ -113,7 +113,10 @@ def find(folders: Sequence[Path]) -> list[Path]:
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / run_folder.CONFIG).is_file()
+    try:
+        return (folder / run_folder.CONFIG).is_file()
+    except OSError:
+        return False
 
 
 def _runs_in(folder: Path) -> list[Path]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 LIMIT = 20_000
 """Records of one kind that are read; of more, every n-th, the first and the last."""
+_HEAD = '{"kind": "'
 Floats = NDArray[np.float64]
 Record = dict[str, Any]
 
@@ -78,8 +79,14 @@ def read(path: Path, limit: int = LIMIT) -> Records:
         counts = Counter(_kind(line) for line in file)
     strides = {kind: -(-n // limit) for kind, n in counts.items() if kind in ("train", "eval")}
     with path.open(encoding="utf-8", errors="replace") as file:
-        found = [_parsed(line) for line in _thinned(file, strides)]
-    return _assembled([r for r in found if r is not None], found.count(None), strides)
+        lines = list(_thinned(file, strides))
+    found = [_parsed(line) for line in lines]
+    unreadable = found.count(None)
+    for i, line in enumerate(lines):
+        if found[i] is None and line.rfind(_HEAD) > 0:
+            # A resumed run went on in the line that a kill had cut.
+            found[i] = _parsed(line[line.rfind(_HEAD) :])
+    return _assembled([r for r in found if r is not None], unreadable, strides)
 
 
 def nothing() -> Records:
@@ -89,7 +96,7 @@ def nothing() -> Records:
 
 def _kind(line: str) -> str:
     """Kind of a record without parsing it, as `MetricsLog` writes it; empty: some other line."""
-    head, _, rest = line[:24].partition('{"kind": "')
+    head, _, rest = line[:24].partition(_HEAD)
     return "" if head else rest.partition('"')[0]
 
 
