@@ -7,6 +7,7 @@ import gc
 import hashlib
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,58 @@ def test_silence_is_a_timeout_and_the_device_works_again(board: fake_pynq.Board,
         device.exchange(tx, rx, 0.02)
     assert (0x40, 1) in device._engine.written
     assert board.resets == 2
+    board.answers = True
+    assert device.exchange(tx, rx, 1.0) == 2
+
+
+def test_closing_stops_the_transfer_before_its_memory_goes(
+    board: fake_pynq.Board, bit: Path
+) -> None:
+    """Another thread's: the DMA is reset, then the buffers are freed."""
+    device = PynqDevice(bit)
+    tx, rx = device.alloc(2), device.alloc(2)
+    board.answers = False
+    told: list[str] = []
+
+    def exchange() -> None:
+        try:
+            device.exchange(tx, rx, 60.0)
+        except FpgaError as error:
+            told.append(f"{error}, {board.resets} resets, {len(device._arenas)} buffers")
+
+    thread = threading.Thread(target=exchange, daemon=True)
+    thread.start()
+    registers = device._dma.sendchannel._mmio
+    while thread.is_alive() and not registers.pending:
+        pass
+    device.close()
+    thread.join(60.0)
+    (text,) = told
+    assert "one that was closed meanwhile, 2 resets" in text.replace("`", "")
+    assert not device._arenas
+    with pytest.raises(FpgaError, match="one that was closed"):
+        device.alloc(1)
+    with pytest.raises(FpgaError, match="one that was closed"):
+        device.exchange(tx, rx, 1.0)
+
+
+def test_interrupted_transfer_is_stopped(
+    board: fake_pynq.Board, bit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After Ctrl-C the buffers go, so the DMA must not write any more."""
+    device = PynqDevice(bit)
+    tx, rx = device.alloc(2), device.alloc(2)
+    board.answers = False
+
+    def interrupted(_: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fake_pynq.Channel, "idle", property(interrupted))
+        with pytest.raises(KeyboardInterrupt):
+            device.exchange(tx, rx, 60.0)
+    assert board.resets == 2
+    assert not device._dma.sendchannel._mmio.pending
     board.answers = True
     assert device.exchange(tx, rx, 1.0) == 2
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +47,30 @@ def refill(pair: Pair, rng: np.random.Generator) -> None:
     pair.load({**contents, Memory.K: memories.k.reshape(-1, 2)})
     assert pair.run(fill_program(CONFIG)) == ErrorCode.NONE
     pair.compare(SMALL)
+
+
+def test_closing_under_an_exchange_frees_the_engine_behind_it() -> None:
+    """A run that is stopped closes its device, wherever its learner is; the process lives on."""
+    sim = SimDevice(CONFIG)
+    tx, rx = sim.alloc(1), sim.alloc(8)
+    told: list[str] = []
+
+    def exchange() -> None:
+        try:
+            sim.exchange(tx, rx, 0.5)
+        except FpgaError as error:
+            told.append(error.got)
+
+    thread = threading.Thread(target=exchange, daemon=True)
+    thread.start()
+    end = time.monotonic() + 60.0
+    while not sim._use._inside and time.monotonic() < end:
+        time.sleep(0.001)
+    sim.close()
+    with pytest.raises(FpgaError, match="closed"):
+        sim.read32(0)
+    thread.join(60.0)
+    assert told == ["one that was closed meanwhile"]
 
 
 def test_random_programs_leave_the_same_memories(pair: Pair, rng: np.random.Generator):

@@ -20,6 +20,7 @@ from copal.errors import BackendUnavailableError, FpgaError, FpgaTimeoutError
 from copal.fpga import boards, overlay, registers
 from copal.fpga.config import EngineConfig
 from copal.fpga.device import Beats
+from copal.fpga.in_use import InUse
 
 BITSTREAM = "COPAL_BITSTREAM"
 """Environment variable with the path of the bitstream to load."""
@@ -121,6 +122,7 @@ class PynqDevice:
             raise BackendUnavailableError("device", "a board", reason)
         self._arenas: dict[int, Any] = {}
         self._given: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._use = InUse(self._arenas.clear)
         facts = overlay.inspect(bit)
         name = board if board is not None else boards.present()
         if name is not None:
@@ -169,6 +171,10 @@ class PynqDevice:
 
     def alloc(self, beats: int) -> Beats:
         """See `copal.fpga.device.FpgaDevice`."""
+        with self._use:
+            return self._alloc(beats)
+
+    def _alloc(self, beats: int) -> Beats:
         size = max(8 * beats, SMALLEST_BYTES)
         try:
             arena = self._pynq.allocate((size // 8,), np.uint64)
@@ -185,6 +191,16 @@ class PynqDevice:
 
     def exchange(self, tx: Beats, rx: Beats, timeout_s: float) -> int:
         """See `copal.fpga.device.FpgaDevice`."""
+        with self._use:
+            try:
+                return self._exchange(tx, rx, timeout_s)
+            except FpgaError:
+                raise
+            except BaseException:  # interrupted: the DMA must not go on in memory that is freed
+                self.reset()
+                raise
+
+    def _exchange(self, tx: Beats, rx: Beats, timeout_s: float) -> int:
         sending = self._checked("tx", tx)
         receiving = self._checked("rx", rx) if rx.size else None
         end = time.monotonic() + timeout_s
@@ -218,6 +234,9 @@ class PynqDevice:
     def _wait(self, channel: Any, end: float, what: str, timeout_s: float) -> None:
         while not channel.idle:
             failed = bool(channel.error)
+            if self._use.closed:
+                self.reset()
+                raise FpgaError(what, "an open device", "one that was closed meanwhile")
             if failed or time.monotonic() > end:
                 status = channel._mmio.read(channel._offset + STATUS)  # noqa: SLF001 - no other way
                 self.reset()
@@ -245,8 +264,8 @@ class PynqDevice:
             channel._first_transfer = True  # noqa: SLF001
 
     def close(self) -> None:
-        """See `copal.fpga.device.FpgaDevice`; memory goes with the last reference to a buffer."""
-        self._arenas.clear()
+        """See `copal.fpga.device.FpgaDevice`; memory goes once no transfer is under way."""
+        self._use.close()
 
 
 def _until(reached: Any, end: float, what: str) -> None:

@@ -14,6 +14,7 @@ from copal.fpga.buffers import MAX_TRANSFER_BYTES, Buffers
 from copal.fpga.build import build
 from copal.fpga.config import EngineConfig
 from copal.fpga.device import Beats
+from copal.fpga.in_use import InUse
 
 _RESET_CYCLES = 300
 _TIMEOUT, _OVERFLOW = 1, 2
@@ -53,46 +54,57 @@ class SimDevice:
         self.stall_tx, self.stall_rx = stall_tx, stall_rx
         self._buffers = Buffers(max_transfer)
         self._library = _load(build(config))
-        self._engine: int | None = self._library.sim_new(seed)
+        self._engine: int = self._library.sim_new(seed)
+        self._use = InUse(self._free)
 
     @property
     def cycles(self) -> int:
         """Clock cycles since the device was opened."""
-        return int(self._library.sim_cycles(self._open()))
+        with self._use:
+            return int(self._library.sim_cycles(self._engine))
 
     def read32(self, offset: int) -> int:
         """The register at byte `offset`; 0 where there is none."""
         value = ctypes.c_uint32()
-        if self._library.sim_read32(self._open(), offset, ctypes.byref(value)):
+        with self._use:
+            failed = self._library.sim_read32(self._engine, offset, ctypes.byref(value))
+        if failed:
             raise FpgaTimeoutError(f"register {offset:#x}", "an answer", "none")
         return value.value
 
     def write32(self, offset: int, value: int) -> None:
         """Writes the register at byte `offset`."""
-        if self._library.sim_write32(self._open(), offset, value):
+        with self._use:
+            failed = self._library.sim_write32(self._engine, offset, value)
+        if failed:
             raise FpgaTimeoutError(f"register {offset:#x}", "an acknowledgement", "none")
 
     def alloc(self, beats: int) -> Beats:
         """See `FpgaDevice`."""
-        self._open()
-        return self._buffers.alloc(beats)
+        with self._use:
+            return self._buffers.alloc(beats)
 
     def exchange(self, tx: Beats, rx: Beats, timeout_s: float) -> int:
         """See `FpgaDevice`. Limited by `max_cycles` too."""
-        engine = self._open()
-        self._buffers.check("tx", tx)
-        self._buffers.check("rx", rx)
-        if not len(tx):
-            raise FpgaError("tx", "at least one beat", "an empty buffer")
+        with self._use:
+            self._buffers.check("tx", tx)
+            self._buffers.check("rx", rx)
+            if not len(tx):
+                raise FpgaError("tx", "at least one beat", "an empty buffer")
+            return self._exchange(tx, rx, timeout_s)
+
+    def _exchange(self, tx: Beats, rx: Beats, timeout_s: float) -> int:
         counts = np.zeros(2, np.uint64)
         before = self.cycles
         status = self._library.sim_exchange(
-            engine, tx.ctypes.data, len(tx), rx.ctypes.data, len(rx),
+            self._engine, tx.ctypes.data, len(tx), rx.ctypes.data, len(rx),
             round(self.stall_tx * 65536), round(self.stall_rx * 65536),
             self.max_cycles, timeout_s, counts.ctypes.data,
         )  # fmt: skip
         sent, received = (int(count) for count in counts)
         if status:
+            if self._use.closed:
+                raise FpgaError("device", "an open device", "one that was closed meanwhile")
             took = self.cycles - before
             self.reset()
             raise FpgaTimeoutError(
@@ -109,7 +121,8 @@ class SimDevice:
 
     def idle(self, cycles: int) -> None:
         """Lets clock cycles go by."""
-        self._library.sim_idle(self._open(), cycles)
+        with self._use:
+            self._library.sim_idle(self._engine, cycles)
 
     def reset(self) -> None:
         """Stops whatever runs. Memories keep their content."""
@@ -117,16 +130,12 @@ class SimDevice:
         self.idle(_RESET_CYCLES)
 
     def close(self) -> None:
-        """Frees buffers and the engine; every other call is refused from now on."""
-        self._buffers.free()
-        if self._engine is not None:
-            self._library.sim_free(self._engine)
-        self._engine = None
+        """Frees buffers and the engine, once no call is inside; every other call is refused."""
+        self._use.close()
 
-    def _open(self) -> int:
-        if self._engine is None:
-            raise FpgaError("device", "an open device", "one that was closed")
-        return self._engine
+    def _free(self) -> None:
+        self._buffers.free()
+        self._library.sim_free(self._engine)
 
 
 def _load(path: Path) -> ctypes.CDLL:
