@@ -58,6 +58,9 @@ inline unsigned __ballot_sync(unsigned, int predicate) {
   return votes;
 }
 
+inline int __ffs(int v) { return __builtin_ffs(v); }
+inline int __clz(int v) { return v == 0 ? 32 : __builtin_clz(static_cast<unsigned>(v)); }
+
 inline float __int_as_float(int v) {
   float f;
   std::memcpy(&f, &v, sizeof f);

@@ -198,12 +198,34 @@ def test_bit_instructions(rng: np.random.Generator) -> None:
     assert evaluate("clz.b32", "u32", ("u32", x)).tolist() == [
         32 - a.bit_length() for a, *_ in whole
     ]
+    assert evaluate("bfind.u32", "u32", ("u32", x)).tolist() == [
+        (a.bit_length() - 1) % 2**32 for a, *_ in whole
+    ]
+    assert evaluate("bfind.shiftamt.u32", "u32", ("u32", x)).tolist() == [
+        (32 - a.bit_length() if a else -1) % 2**32 for a, *_ in whole
+    ]
     logic = evaluate("lop3.b32", "u32", ("u32", x), ("u32", y), ("u32", z), "0xE8")
     _same(logic, x & y | x & z | y & z)
     turned = evaluate("shf.l.wrap.b32", "u32", ("u32", x), ("u32", y), ("u32", start))
     assert turned.tolist() == [((b << 32 | a) << s >> 32) % 2**32 for a, b, _, s, _ in whole]
     moved = evaluate("prmt.b32", "u32", ("u32", x), ("u32", y), "0x5410")
     _same(moved, x & 0xFFFF | y << 16)
+
+
+def test_bit_instructions_of_64_bits(rng: np.random.Generator) -> None:
+    """Fields up to the whole word, and bits in reverse."""
+    x, y = _words(rng, "uint64"), _words(rng, "uint64")
+    start, count = (rng.integers(0, 33, N, dtype=np.uint32) for _ in range(2))
+    start[:2], count[:2] = 0, 64
+    whole = [tuple(int(v) for v in row) for row in zip(x, y, start, count, strict=True)]
+    put = evaluate("bfi.b64", "u64", ("u64", x), ("u64", y), ("u32", start), ("u32", count))
+    assert put.tolist() == [
+        (b & ~(((1 << c) - 1) << s) | (a & ((1 << c) - 1)) << s) % 2**64 for a, b, s, c in whole
+    ]
+    got = evaluate("bfe.u64", "u64", ("u64", x), ("u32", start), ("u32", count))
+    assert got.tolist() == [a >> s & ((1 << c) - 1) for a, _, s, c in whole]
+    turned = evaluate("brev.b64", "u64", ("u64", x))
+    assert turned.tolist() == [int(f"{a:064b}"[::-1], 2) for a, *_ in whole]
 
 
 @pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])

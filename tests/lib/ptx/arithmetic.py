@@ -163,6 +163,8 @@ def _shift(left: bool) -> Callable[..., tuple[Compute, list[str]]]:
 
 def _funnel(opcode: tuple[str, ...], kind: str) -> tuple[Compute, list[str]]:
     left, wrap = opcode[1] == "l", "wrap" in opcode
+    if kind != "b32":
+        raise PtxError(f"{'.'.join(opcode)} is not interpreted")
 
     def run(low: Array, high: Array, by: Array) -> Array:
         by = (by & 31 if wrap else np.minimum(by, 32)).astype(np.uint64)
@@ -173,6 +175,9 @@ def _funnel(opcode: tuple[str, ...], kind: str) -> tuple[Compute, list[str]]:
 
 
 def _lop3(opcode: tuple[str, ...], kind: str) -> tuple[Compute, list[str]]:
+    if len(opcode) != 2:
+        raise PtxError(f"{'.'.join(opcode)} is not interpreted")
+
     def run(a: Array, b: Array, c: Array, table: Array) -> Array:
         result = np.zeros(1, np.uint32)
         for row in range(8):
@@ -184,26 +189,38 @@ def _lop3(opcode: tuple[str, ...], kind: str) -> tuple[Compute, list[str]]:
     return run, ["u32"] * 4
 
 
+def _ones(count: Array) -> Array:
+    """Words of 64 bits of which the lowest `count` are set."""
+    few = (np.uint64(1) << np.minimum(count, 63).astype(np.uint64)) - np.uint64(1)
+    return np.where(count >= 64, np.uint64(2**64 - 1), few)
+
+
 def _extract(opcode: tuple[str, ...], kind: str) -> tuple[Compute, list[str]]:
+    if kind == "s64":
+        raise PtxError("bfe.s64 is not interpreted")
+    dtype = DTYPES[kind]
+
     def run(a: Array, start: Array, count: Array) -> Array:
-        left = np.clip(32 - (start.astype(np.int64) + count), 0, 31)
-        wide_value = a.astype(np.int64) << left if kind[0] == "s" else a.astype(np.int64)
-        if kind[0] == "s":
-            shifted = wide_value.astype(np.uint32).view(np.int32) >> (32 - count.astype(np.int32))
-            return np.where(count == 0, 0, shifted).astype(np.int32)
-        mask = (np.int64(1) << count.astype(np.int64)) - 1
-        return (wide_value >> start.astype(np.int64) & mask).astype(np.uint32)
+        if kind == "s32":
+            left = np.clip(32 - (start.astype(np.int64) + count), 0, 31)
+            top = (a.astype(np.int64) << left).astype(np.uint32).view(np.int32)
+            return np.where(count == 0, 0, top >> (32 - count.astype(np.int32))).astype(dtype)
+        shifted = a.astype(np.uint64) >> np.minimum(start, 63).astype(np.uint64)
+        return (shifted & _ones(count)).astype(dtype)
 
     return run, [kind, "u32", "u32"]
 
 
 def _insert(opcode: tuple[str, ...], kind: str) -> tuple[Compute, list[str]]:
-    def run(a: Array, b: Array, start: Array, count: Array) -> Array:
-        mask = ((np.int64(1) << count.astype(np.int64)) - 1) << start.astype(np.int64)
-        moved = a.astype(np.int64) << start.astype(np.int64)
-        return ((b.astype(np.int64) & ~mask) | (moved & mask)).astype(np.uint32)
+    unsigned = f"u{kind[1:]}"
 
-    return run, ["u32"] * 4
+    def run(a: Array, b: Array, start: Array, count: Array) -> Array:
+        by = np.minimum(start, 63).astype(np.uint64)
+        mask = _ones(count) << by
+        result = (b.astype(np.uint64) & ~mask) | (a.astype(np.uint64) << by & mask)
+        return result.astype(DTYPES[unsigned])
+
+    return run, [unsigned, unsigned, "u32", "u32"]
 
 
 def _permute(opcode: tuple[str, ...], kind: str) -> tuple[Compute, list[str]]:
@@ -233,9 +250,15 @@ def _count_bits(opcode: tuple[str, ...], kind: str) -> tuple[Compute, list[str]]
         return np.array([bin(int(v)).count("1") for v in x], np.uint32)
 
     def reverse(x: Array) -> Array:
-        return np.array([int(f"{int(v):032b}"[::-1], 2) for v in x], np.uint32)
+        bits = 8 * x.dtype.itemsize
+        return np.array([int(f"{int(v):0{bits}b}"[::-1], 2) for v in x], x.dtype)
 
-    function = {"clz": leading, "popc": ones, "brev": reverse}[opcode[0]]
+    def highest(x: Array) -> Array:
+        found = np.array([int(v).bit_length() - 1 for v in x], np.int64)
+        place = 8 * x.dtype.itemsize - 1 - found if "shiftamt" in opcode else found
+        return np.where(found < 0, -1, place).astype(np.int32).view(np.uint32)
+
+    function = {"clz": leading, "popc": ones, "brev": reverse, "bfind": highest}[opcode[0]]
     return function, [kind]
 
 
@@ -294,6 +317,7 @@ _BUILDERS: dict[str, Callable[..., tuple[Compute, list[str]]]] = {
     "clz": _count_bits,
     "popc": _count_bits,
     "brev": _count_bits,
+    "bfind": _count_bits,
     "selp": _select,
     "copysign": _copysign,
     "cvt": _convert,
