@@ -75,22 +75,28 @@ COPAL_DEVICE void dense(const float* __restrict__ weight, const float* __restric
                         const float* x, float* out) {
   constexpr int IN = pad4(FAN_IN), OUT = pad4(FAN_OUT), BLOCKS = IN / 4, GROUPS = OUT / 4;
   constexpr int SPAN = 32 / SLICES, ROW_TILES = ROWS / TILE, SUMS = 4 * TILE;
-  constexpr int TASKS = (GROUPS + SPAN - 1) / SPAN * ROW_TILES;
+  constexpr int TASKS = (GROUPS + SPAN - 1) / SPAN * ROW_TILES, WARPS = THREADS / 32;
+  constexpr int STEPS = (BLOCKS + SLICES - 1) / SLICES;
   constexpr int LEFT = SUMS > SLICES ? SUMS / SLICES : 1;
   constexpr int COPIES = SLICES > SUMS ? SLICES / SUMS : 1;
   static_assert(SLICES <= BLOCKS && ROWS % TILE == 0, "a slice without terms, or rows left over");
   const int lane = threadIdx.x % 32, slice = lane / SPAN;
-  for (int task = threadIdx.x / 32; task < TASKS; task += THREADS / 32) {
+  for (int turn = 0; turn < (TASKS + WARPS - 1) / WARPS; ++turn) {
+    const int task = turn * WARPS + threadIdx.x / 32;
+    if (TASKS % WARPS != 0 && task >= TASKS) break;
     const int row = task % ROW_TILES * TILE, group = task / ROW_TILES * SPAN + lane % SPAN;
     const int column = 4 * (group < GROUPS ? group : GROUPS - 1);
     const float* w = weight + column;
     float sum[SUMS] = {};
     float4 now[4], next[4];
     load_tile(now, w + 4 * slice * OUT, OUT);
-    for (int block = slice; block < BLOCKS; block += SLICES) {
-      const int ahead = block + SLICES < BLOCKS ? block + SLICES : block;
+#pragma unroll 2
+    for (int step = 0; step < STEPS; ++step) {
+      const int block = slice + step * SLICES;
+      const int ahead = block + SLICES < BLOCKS ? block + SLICES : slice;
       load_tile(next, w + 4 * ahead * OUT, OUT);
-      add_terms_by_row<TILE>(sum, now, x + row * IN + 4 * block, IN);
+      if (BLOCKS % SLICES == 0 || block < BLOCKS)
+        add_terms_by_row<TILE>(sum, now, x + row * IN + 4 * block, IN);
 #pragma unroll
       for (int i = 0; i < 4; ++i) now[i] = next[i];
     }
@@ -106,22 +112,28 @@ COPAL_DEVICE void dense_grad_input(const float* __restrict__ weight, const float
                                    const float* mask, float* out) {
   constexpr int IN = pad4(FAN_IN), OUT = pad4(FAN_OUT), BLOCKS = OUT / 4, GROUPS = IN / 4;
   constexpr int SPAN = 32 / SLICES, ROW_TILES = ROWS / TILE, SUMS = 4 * TILE;
-  constexpr int TASKS = (GROUPS + SPAN - 1) / SPAN * ROW_TILES;
+  constexpr int TASKS = (GROUPS + SPAN - 1) / SPAN * ROW_TILES, WARPS = THREADS / 32;
+  constexpr int STEPS = (BLOCKS + SLICES - 1) / SLICES;
   constexpr int LEFT = SUMS > SLICES ? SUMS / SLICES : 1;
   constexpr int COPIES = SLICES > SUMS ? SLICES / SUMS : 1;
   static_assert(SLICES <= BLOCKS && ROWS % TILE == 0, "a slice without terms, or rows left over");
   const int lane = threadIdx.x % 32, slice = lane % SLICES;
-  for (int task = threadIdx.x / 32; task < TASKS; task += THREADS / 32) {
+  for (int turn = 0; turn < (TASKS + WARPS - 1) / WARPS; ++turn) {
+    const int task = turn * WARPS + threadIdx.x / 32;
+    if (TASKS % WARPS != 0 && task >= TASKS) break;
     const int row = task % ROW_TILES * TILE, group = task / ROW_TILES * SPAN + lane / SLICES;
     const int column = 4 * (group < GROUPS ? group : GROUPS - 1);
     const float* w = weight + column * OUT;
     float sum[SUMS] = {};
     float4 now[4], next[4];
     load_tile(now, w + 4 * slice, OUT);
-    for (int block = slice; block < BLOCKS; block += SLICES) {
-      const int ahead = block + SLICES < BLOCKS ? block + SLICES : block;
+#pragma unroll 2
+    for (int step = 0; step < STEPS; ++step) {
+      const int block = slice + step * SLICES;
+      const int ahead = block + SLICES < BLOCKS ? block + SLICES : slice;
       load_tile(next, w + 4 * ahead, OUT);
-      add_terms_by_column<TILE>(sum, now, x + row * OUT + 4 * block, OUT);
+      if (BLOCKS % SLICES == 0 || block < BLOCKS)
+        add_terms_by_column<TILE>(sum, now, x + row * OUT + 4 * block, OUT);
 #pragma unroll
       for (int i = 0; i < 4; ++i) now[i] = next[i];
     }

@@ -54,12 +54,20 @@ COPAL_DEVICE void sum_shares(const float* __restrict__ shares, float* __restrict
 
 // min(1, most / norm), from the parts of the squared norm; every warp adds them up for itself.
 template <int PARTS>
-COPAL_DEVICE float clip_factor(const double* __restrict__ norms, double most) {
+COPAL_DEVICE float clip_factor(const double* __restrict__ norms, float most) {
   double sum = 0.0;
   for (int i = threadIdx.x % 32; i < PARTS; i += 32) sum += norms[i];
   for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(WARP, sum, mask);
-  const double norm = sqrt(sum);
-  return norm > most ? (float)(most / norm) : 1.f;
+  const float norm = sqrtf((float)sum);
+  return norm > most ? most / norm : 1.f;
+}
+
+// How far the moments of a network have come: once an update, by one thread.
+COPAL_DEVICE void count_step(const double* powers, double* next, double beta1, double beta2) {
+  next[0] = powers[0] * beta1;
+  next[1] = powers[1] * beta2;
+  next[2] = 1.0 / (1.0 - next[0]);
+  next[3] = 1.0 / (1.0 - next[1]);
 }
 
 struct Adam {

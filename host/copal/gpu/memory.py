@@ -69,7 +69,7 @@ def versions(device: GpuDevice, plan: GpuPlan) -> Versions:
     for name in plan.update.trained():
         for moment in _MOMENTS:
             sizes[moment, name] = FLOAT_BYTES * plan.layouts[name].padded * plan.agents
-        sizes["powers", name] = 16 * plan.agents
+        sizes["powers", name] = 32 * plan.agents
     pairs = {
         key: (
             device.allocate(" of ".join(filter(None, key)), size),
@@ -130,7 +130,7 @@ class StateIO:
         """Adam's powers of beta after `steps` steps."""
         phases = self._plan.update.phases
         adam = next(p.optimiser for p in phases if p.program.gradient == network)
-        powers = np.array([adam.beta1**steps, adam.beta2**steps], np.float64)
+        powers = np.array([adam.beta1**steps, adam.beta2**steps, 0, 0], np.float64)
         self._upload(("powers", network), agent, powers)
 
     def write_updates(self, updates: int) -> None:

@@ -50,9 +50,9 @@ def digest(unit: Unit, *settings: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _kernel(name: str, threads: int, parameters: list[str], body: list[str]) -> str:
+def _kernel(name: str, bounds: str, parameters: list[str], body: list[str]) -> str:
     lines = ",\n    ".join(parameters)
-    head = f'extern "C" __global__ void __launch_bounds__({threads}) {name}(\n    {lines}) {{'
+    head = f'extern "C" __global__ void __launch_bounds__({bounds}) {name}(\n    {lines}) {{'
     return "\n".join([head, *(f"  {line}" for line in body), "}", ""])
 
 
@@ -112,15 +112,16 @@ def _gradient(plan: GpuPlan, phase: PhasePlan) -> str:
         *(f"  {line}" for line in code.loop()),
         "}",
     ]
-    return _kernel(f"gradient_{phase.number}", plan.threads, parameters, body)
+    # One block a multiprocessor: it may have all registers.
+    return _kernel(f"gradient_{phase.number}", f"{plan.threads}, 1", parameters, body)
 
 
 def _counters(phase: PhasePlan) -> Iterator[str]:
     """Adam's powers of beta, and the number of the update, go on by one."""
     adam = phase.phase.optimiser
     yield "if (blockIdx.x == 0 && threadIdx.x == 0) {"
-    yield f"  next_powers[2 * agent] = powers[2 * agent] * {double(adam.beta1)};"
-    yield f"  next_powers[2 * agent + 1] = powers[2 * agent + 1] * {double(adam.beta2)};"
+    betas = f"{double(adam.beta1)}, {double(adam.beta2)}"
+    yield f"  copal::count_step(powers + 4 * agent, next_powers + 4 * agent, {betas});"
     yield "  if (agent == 0 && counts) {"
     yield "    next_update[0] = update[0] + 1u;"
     yield "    next_update[1] = update[1] + (update[0] == 0xffffffffu ? 1u : 0u);"
@@ -143,7 +144,7 @@ def _sum(plan: GpuPlan, phase: PhasePlan) -> str:
         f"    norms + agent * {plan.reduce_blocks(phase.network)},",
         f"    {literal(1.0 / plan.batch_size)}, status);",
     ]
-    return _kernel(f"sum_{phase.number}", REDUCE_THREADS, parameters, body)
+    return _kernel(f"sum_{phase.number}", str(REDUCE_THREADS), parameters, body)
 
 
 def _reduce(plan: GpuPlan, phase: PhasePlan) -> str:
@@ -172,7 +173,7 @@ def _reduce(plan: GpuPlan, phase: PhasePlan) -> str:
     if clip is not None:
         scale = (
             f"const float scale = copal::clip_factor<{blocks}>(norms + agent * {blocks}, "
-            f"{double(clip)});"
+            f"{literal(clip)});"
         )
     body = [
         *_CHECK,
@@ -186,8 +187,7 @@ def _reduce(plan: GpuPlan, phase: PhasePlan) -> str:
         "if (!copal::finite4(g)) status.fail();",
         "const copal::Adam adam{",
         f"    {literal(1.0 - adam.beta1)}, {literal(1.0 - adam.beta2)},",
-        "    (float)(1.0 / (1.0 - powers[2 * agent])),",
-        "    (float)(1.0 / (1.0 - powers[2 * agent + 1])),",
+        "    (float)powers[4 * agent + 2], (float)powers[4 * agent + 3],",
         f"    settings[{settings} * agent + {phase.number}], {literal(adam.eps)}}};",
         "float4 m = copal::load4(first + i), v = copal::load4(second + i);",
         "const float4 p = copal::adam_step4(adam, g, copal::load4(parameters + i), m, v);",
@@ -202,7 +202,7 @@ def _reduce(plan: GpuPlan, phase: PhasePlan) -> str:
             f"  copal::store4(next_target{t} + i,",
             f"                copal::toward(copal::load4(target{t} + i), p, {tau}));",
         ]
-    return _kernel(f"reduce_{phase.number}", REDUCE_THREADS, parameters, body)
+    return _kernel(f"reduce_{phase.number}", str(REDUCE_THREADS), parameters, body)
 
 
 def _average(plan: GpuPlan, number: int) -> str:
@@ -222,4 +222,4 @@ def _average(plan: GpuPlan, number: int) -> str:
         f"    source + agent * {size}, from + agent * {size}, to + agent * {size},",
         f"    settings[{settings} * agent + {len(plan.phases) + number}]);",
     ]
-    return _kernel(f"average_{number}", REDUCE_THREADS, parameters, body)
+    return _kernel(f"average_{number}", str(REDUCE_THREADS), parameters, body)
