@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,35 @@ from copal.algorithms import Columns
 from copal.envs import Environments
 from copal.runtime.control import Control, StepBudget
 from copal.runtime.exploration import Exploration
+
+TIMED_EVERY = 17
+"""One step in so many is timed: a prime, so that no rhythm of the gate always falls on it."""
+
+
+@dataclass
+class StageTimes:
+    """Seconds by stage over the steps of an actor that were timed, its environments together."""
+
+    steps: int = 0
+    """Steps of the actor that were timed."""
+    gate_s: float = 0.0
+    """Waiting for the gate."""
+    inference_s: float = 0.0
+    """Choosing actions."""
+    env_s: float = 0.0
+    """Environments, resets included."""
+    insert_s: float = 0.0
+    """Writing into the replay, and telling the gate."""
+
+    def as_metrics(self) -> dict[str, float]:
+        """For the record of metrics."""
+        return {
+            "timed_steps": self.steps,
+            "gate_s": self.gate_s,
+            "inference_s": self.inference_s,
+            "env_s": self.env_s,
+            "insert_s": self.insert_s,
+        }
 
 
 @dataclass(frozen=True)
@@ -54,6 +84,7 @@ class Actor:
         self.environments = environments
         self.exploration = exploration
         self.error: BaseException | None = None
+        self.times = StageTimes()
         self._shared = shared
         n = environments.count
         self._streams = np.arange(index * n, (index + 1) * n)
@@ -70,29 +101,45 @@ class Actor:
             "truncated": environments.truncated,
         }
 
-    def step(self, before: int) -> None:
+    def attach(self, shared: Shared) -> None:
+        """Works for other parts from its next step on; its thread must not run."""
+        self._shared = shared
+
+    def step(self, before: int, *, timed: bool = False) -> None:
         """Takes the N env steps that were claimed and acquired.
 
         Args:
             before: Env steps of the run before these.
+            timed: Add what each stage takes to `times`.
 
         Raises:
             EnvironmentFailedError: An environment failed three times in a row.
         """
         shared, environments = self._shared, self.environments
+        began = perf_counter() if timed else 0.0
         self.exploration.act(shared.store, self._obs, before, self._actions)
+        acted = perf_counter() if timed else 0.0
         environments.step(self._actions)
+        stepped = perf_counter() if timed else 0.0
         if environments.any_lost:
             self._add_what_is_left()
         else:
             shared.replay.add(**self._row, stream=self._streams)
             shared.gate.inserted(environments.count)
+        added = perf_counter() if timed else 0.0
         environments.advance()
+        if timed:
+            times = self.times
+            times.steps += 1
+            times.inference_s += acted - began
+            times.env_s += stepped - acted + perf_counter() - added
+            times.insert_s += added - stepped
 
     def run(self) -> None:
         """The loop of an actor thread; ends when the budget is spent or the gate closes."""
         shared, n = self._shared, self.environments.count
         claim, acquire, control = shared.budget.claim, shared.gate.acquire_steps, shared.control
+        turn = 0
         try:
             while True:
                 if control.hold and not control.park():
@@ -100,10 +147,15 @@ class Actor:
                 before = claim(n)
                 if before < 0:
                     break
+                turn += 1
+                timed = turn % TIMED_EVERY == 0
+                asked = perf_counter() if timed else 0.0
                 if not acquire(n):
                     shared.budget.refund(n)
                     break
-                self.step(before)
+                if timed:
+                    self.times.gate_s += perf_counter() - asked
+                self.step(before, timed=timed)
         except BaseException as e:  # noqa: BLE001 - the main thread raises it again
             self.error = e
         finally:
@@ -150,6 +202,18 @@ class Actor:
             shared.replay.end_episode(int(stream))
         shared.gate.cancel_steps(lost)
         shared.budget.refund(lost)
+
+
+def total(actors: Iterable[Actor]) -> StageTimes:
+    """The sums over several actors."""
+    summed = StageTimes()
+    for times in (actor.times for actor in actors):
+        summed.steps += times.steps
+        summed.gate_s += times.gate_s
+        summed.inference_s += times.inference_s
+        summed.env_s += times.env_s
+        summed.insert_s += times.insert_s
+    return summed
 
 
 def start(actors: list[Actor]) -> list[threading.Thread]:

@@ -45,7 +45,10 @@ class HostLoop:
         self._between = threading.Lock()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._busy_s, self._mean_td = 0.0, float("nan")
+        self._mean_td = float("nan")
+        self._seconds = dict.fromkeys(
+            ("sample_s", "step_s", "priority_s", "publish_s", "wait_s"), 0.0
+        )
 
     @property
     def updates(self) -> int:
@@ -91,28 +94,35 @@ class HostLoop:
 
     def _step(self) -> None:
         began = time.perf_counter()
-        replay, learner = self._replay, self._learner
+        seconds, replay, learner = self._seconds, self._replay, self._learner
         beta = self._beta(learner.updates)
         batch = replay.sample(self._batch_size, beta=beta, out=self._batch)
         self._batch = batch
+        sampled = time.perf_counter()
         try:
             td = learner.step(dict(batch.items()))
         except LearnerFailedError as e:
             raise e.with_ids(batch.ids) from e
+        stepped = time.perf_counter()
         replay.update_priorities(batch.ids, td)
         self._mean_td = float(abs(td).mean(dtype=np.float64))
-        self._busy_s += time.perf_counter() - began
+        seconds["sample_s"] += sampled - began
+        seconds["step_s"] += stepped - sampled
+        seconds["priority_s"] += time.perf_counter() - stepped
 
     def publish(self) -> None:
         """Publishes the weights as they are."""
-        learner = self._learner
+        learner, began = self._learner, time.perf_counter()
         vectors = [learner.parameters(name) for name in self._acting]
         self._store.publish(np.concatenate(vectors), learner.updates)
+        self._seconds["publish_s"] += time.perf_counter() - began
 
     def metrics(self) -> dict[str, float]:
-        """Figures of the newest update."""
-        own = {"mean_abs_td": self._mean_td, "learner_busy_s": self._busy_s}
-        return {**own, **self._learner.metrics}
+        """Figures of the newest update, and the seconds spent by stage."""
+        seconds = self._seconds
+        busy = seconds["sample_s"] + seconds["step_s"] + seconds["priority_s"]
+        own = {"mean_abs_td": self._mean_td, "learner_busy_s": busy}
+        return {**own, **seconds, **self._learner.metrics}
 
     def messages(self) -> list[str]:
         """Warnings of the learner since the last call, each to be shown once."""
@@ -122,9 +132,15 @@ class HostLoop:
         """What the learner says about the whole run; empty: nothing."""
         return self._learner.report()
 
+    def _acquire(self) -> bool:
+        began = time.perf_counter()
+        due: bool = self._gate.acquire_update()
+        self._seconds["wait_s"] += time.perf_counter() - began
+        return due
+
     def _run(self) -> None:
         try:
-            while self._gate.acquire_update():
+            while self._acquire():
                 with self._between:
                     self._step()
                     if self._learner.updates % self._learner.publish_interval == 0:

@@ -344,6 +344,7 @@ class Trainer:
             "env_restarts": parts.env_restarts,
             "replay_rows": len(parts.replay),
             "stale_updates": parts.replay.stats()["stale_updates"],
+            **actors.total(parts.actors).as_metrics(),
             **parts.loop.metrics(),
         }
         self._log.write("train", env_steps, figures)
