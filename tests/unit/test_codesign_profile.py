@@ -19,7 +19,7 @@ HERE = {"cpu": "A", "cores": 4, "isa": "avx2", "versions": {"copal": "0.1.0", "t
 
 def make(**changes: Any) -> Profile:
     """A profile of 4 cores."""
-    points = tuple(Point(x, (90.0 * x, 100.0 * x, 130.0 * x), {"env": 9.0}) for x in range(1, 5))
+    points = tuple(Point(x, (90.0 * x, 100.0 * x, 130.0 * x), {"env": (9.0, 8.0, 7.0)}) for x in range(1, 5))
     given = Profile(
         settings={"algo": "dqn", "env": "CartPole-v1", "hidden": [64, 64]},
         machine=HERE,
@@ -31,7 +31,7 @@ def make(**changes: Any) -> Profile:
             Curve("gpu", (), absent="no GPU"),
             Curve("fpga", points[:1], "simulated: cycles at 100 MHz", 1, "", {"lanes": 64}),
         ),
-        overlaps=(Overlap("cpu", 1, 1, (80.0, 81.0), (70.0, 72.0), {"update": 5.0}),),
+        overlaps=(Overlap("cpu", 1, 1, (80.0, 81.0), (70.0, 72.0), {"update": (5.0, 0.0)}),),
         costs=(Cost("sample", "", (1.0, 2.0, 3.0)),),
         wake_us=40.0,
         repeats=3,

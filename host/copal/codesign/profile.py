@@ -24,6 +24,10 @@ COMPARED = ("cpu", "cores", "isa", "copal")
 """What makes two machines the same for a profile."""
 
 
+Stages = Mapping[str, tuple[float, ...]]
+"""Microseconds by stage, one a repetition."""
+
+
 @dataclass(frozen=True)
 class Point:
     """A rate with x threads, measured several times."""
@@ -32,8 +36,8 @@ class Point:
     """Actors, or learners."""
     rates: tuple[float, ...]
     """Env steps or updates a second, one a repetition."""
-    stages: Mapping[str, float] = field(default_factory=dict)
-    """Microseconds of each stage, an env step or an update; medians over the repetitions."""
+    stages: Stages = field(default_factory=dict)
+    """Microseconds of each stage, an env step or an update, one a repetition."""
 
     @property
     def median(self) -> float:
@@ -112,8 +116,8 @@ class Overlap:
     """One a repetition."""
     updates_per_s: tuple[float, ...]
     """One a repetition."""
-    stages: Mapping[str, float] = field(default_factory=dict)
-    """Microseconds of each stage, an env step or an update."""
+    stages: Stages = field(default_factory=dict)
+    """Microseconds of each stage, an env step or an update, one a repetition."""
 
 
 @dataclass(frozen=True)
@@ -307,10 +311,12 @@ def _rates(values: Sequence[Any]) -> tuple[float, ...]:
     return found
 
 
+def _stages(data: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    return {str(k): tuple(float(v) for v in us) for k, us in data.get("stages", {}).items()}
+
+
 def _curve(data: Mapping[str, Any]) -> Curve:
-    points = [
-        Point(int(p["x"]), _rates(p["rates"]), dict(p.get("stages", {}))) for p in data["points"]
-    ]
+    points = [Point(int(p["x"]), _rates(p["rates"]), _stages(p)) for p in data["points"]]
     points.sort(key=lambda p: p.x)
     if len({p.x for p in points}) < len(points) or any(p.x < 1 for p in points):
         raise ValueError("each x once, from 1 on")
@@ -332,7 +338,7 @@ def _overlap(data: Mapping[str, Any]) -> Overlap:
         int(data["learners"]),
         _rates(data["env_steps_per_s"]),
         _rates(data["updates_per_s"]),
-        dict(data.get("stages", {})),
+        _stages(data),
     )
 
 

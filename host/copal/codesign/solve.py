@@ -81,6 +81,8 @@ def solve(
     update_interval: float = 1.0,
     objective: str = "throughput",
     best: int = 1,
+    actors: int | None = None,
+    learners: int | None = None,
 ) -> list[Allocation]:
     """The best allocations, the best one first.
 
@@ -98,16 +100,26 @@ def solve(
         update_interval: u, env steps an update.
         objective: One of `OBJECTIVES`.
         best: How many are wanted.
+        actors: x_a, where it is decided already.
+        learners: x_l, where it is decided already.
 
     Raises:
         ConfigError: A rate or a setting is out of range.
-        PlanError: There are fewer than 2 cores.
+        PlanError: There are fewer than 2 cores, or none has `actors` and `learners`.
     """
     check(cores, update_interval, objective)
     f_a, f_l = _checked("f_a", actor_rates), _checked("f_l", learner_rates)
     x_a = np.arange(1, min(len(f_a), cores - 1) + 1)
     x_l = np.arange(1, min(len(f_l), cores - 1) + 1)
-    row, column = np.nonzero(x_a[:, None] + x_l[None, :] <= cores)
+    fits = x_a[:, None] + x_l[None, :] <= cores
+    if actors is not None:
+        fits &= (x_a == actors)[:, None]
+    if learners is not None:
+        fits &= (x_l == learners)[None, :]
+    row, column = np.nonzero(fits)
+    if not len(row):
+        got = f"actors = {actors}, learners = {learners}"
+        raise PlanError("cores", f"an allocation within {cores} cores and the curves", got)
     keys = _keys(objective, f_a[row], f_l[column], x_a[row], x_l[column], update_interval)
     keys += [x_a[row] + x_l[column], x_a[row]]
     left, found = np.arange(len(row)), []

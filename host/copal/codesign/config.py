@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT
+"""The settings of `copal profile`, `copal allocate` and `copal train --plan`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from copal.codesign.solve import OBJECTIVES
+from copal.config import TrainConfig
+from copal.errors import ConfigError, PlanError
+from copal.runtime.machine import allowed_cpus
+
+#: Settings of a run that its speed depends on, besides actors, learners and the backend.
+SPEED_SETTINGS = (
+    "algo",
+    "env",
+    "vectorization",
+    "frame_stack",
+    "num_envs",
+    "learner_mode",
+    "hidden",
+    "batch_size",
+    "policy_delay",
+    "max_grad_norm",
+    "normalize_observations",
+    "buffer_size",
+    "prioritized",
+    "fanout",
+    "n_step",
+    "share_next_obs",
+    "algo_settings",
+)
+
+#: Settings of a run that nothing is measured with.
+_NOT_MEASURED = ("resume", "deterministic", "actors", "learners", "backend")
+
+
+@dataclass(frozen=True)
+class ProfileConfig(TrainConfig):
+    """Measure env steps a second over actors and updates a second over learners, here.
+
+    Takes the settings of `copal train`; those that a speed depends on count.
+
+    Raises:
+        ConfigError: A value is out of range.
+        PlanError: There are fewer than 2 cores, or more than this machine has.
+    """
+
+    backends: tuple[str, ...] = ("cpu",)
+    """What may run the learners: `cpu`, `torch`, `gpu`, `fpga`; one that cannot be used here is
+    recorded with the reason, `fpga` without a board by the cycles of its RTL."""
+    cores: int | None = None
+    """Most threads of each side; None: the cores that this process may use."""
+    repeats: int = 5
+    """Every point is measured once a round; figures are medians over so many rounds."""
+    seconds: float = 45.0
+    """Time for all measurements together; building and filling the replay comes on top."""
+    out: Path | None = None
+    """File that gets the profile; None: profile.json. One that is there already and lacks
+    measurements of these settings is completed."""
+    force: bool = False
+    """Replace a file of other settings or of another machine."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        defaults = {f.name: f.default for f in dataclasses.fields(TrainConfig)}
+        for name in _NOT_MEASURED:
+            if getattr(self, name) != defaults[name]:
+                expected = "nothing: it is what the profile helps to decide"
+                raise ConfigError(name, expected, repr(getattr(self, name)), "leave it out")
+        if not self.backends or len(set(self.backends)) < len(self.backends):
+            expected = "one or more backends, each once"
+            raise ConfigError("backends", expected, " ".join(self.backends) or "none")
+        if self.repeats < 1:
+            raise ConfigError("repeats", "an integer of at least 1", str(self.repeats))
+        if not (0 < self.seconds < math.inf):
+            raise ConfigError("seconds", "a finite number above 0", str(self.seconds))
+        here = len(allowed_cpus())
+        if self.cores is not None and not 2 <= self.cores <= here:
+            raise PlanError(
+                "cores",
+                f"2 to {here}, the cores that can be used here" if here > 1 else "2 or more",
+                str(self.cores),
+                "for another machine give its curves to `copal allocate --cores`",
+            )
+
+    @property
+    def most(self) -> int:
+        """Cores up to which curves are measured.
+
+        Raises:
+            PlanError: There is only one.
+        """
+        cores = len(allowed_cpus()) if self.cores is None else self.cores
+        if cores < 2:
+            raise PlanError(
+                "cores",
+                "2 or more: one for an actor and one for a learner",
+                str(cores),
+                "on a single core there is nothing to allocate: --actors 1 --learners 1",
+            )
+        return cores
+
+    def training(self) -> TrainConfig:
+        """The settings of a run among them."""
+        names = [f.name for f in dataclasses.fields(TrainConfig) if f.name != "out"]
+        return TrainConfig(**{name: getattr(self, name) for name in names})
+
+
+@dataclass(frozen=True)
+class AllocateConfig:
+    """Decide how many cores act and how many learn, and on which backend.
+
+    Raises:
+        ConfigError: A value is out of range.
+    """
+
+    profile: tyro.conf.Positional[Path]
+    """File of `copal profile`, or curves as `{"env_steps_per_s": [...], "updates_per_s": {"cpu":
+    [...]}}`."""
+    update_interval: float = 1.0
+    """Environment steps an update; 0.5 means two updates a step."""
+    objective: str = "throughput"
+    """`throughput`; `latency`, of a step and the update that learns from it; or `energy-proxy`,
+    core-seconds an env step."""
+    cores: int | None = None
+    """Cores to share out; None: those of the profile."""
+    simulated: bool = False
+    """Also choose backends whose rates are simulated; they are compared in any case."""
+    out: Path | None = None
+    """File that gets the plan; None: plan.json."""
+    plot: Path | None = None
+    """Image file that gets the curves, the solution and the frontier."""
+    json: bool = False
+    """Print the plan as JSON instead of text."""
+    force: bool = False
+    """Take a profile of another machine or of another version of copal."""
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            expected = f"one of {', '.join(OBJECTIVES)}"
+            raise ConfigError("objective", expected, f"`{self.objective}`")
+        if not (0 < self.update_interval < math.inf):
+            expected = "a finite number above 0"
+            raise ConfigError("update_interval", expected, str(self.update_interval))
+
+
+@dataclass(frozen=True)
+class PlannedTrain(TrainConfig):
+    """Train an agent, by a plan if there is one.
+
+    Raises:
+        ConfigError: A value is out of range.
+    """
+
+    plan: Path | None = None
+    """File of `copal allocate`: it says how many actors and learners, and on which backend."""
+    force: bool = False
+    """Take a plan of another machine or of another version of copal."""
+
+    def training(self) -> TrainConfig:
+        """The settings of a run among them."""
+        names = [f.name for f in dataclasses.fields(TrainConfig)]
+        return TrainConfig(**{name: getattr(self, name) for name in names})
