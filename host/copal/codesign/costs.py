@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from copal.codesign.profile import Cost, Curve, Profile
-from copal.codesign.rig import STAGES, Rig
+from copal.codesign.rig import Rig
+from copal.codesign.stages import STAGES
 
 BLOCK_S = 0.03
 """Length of one timing."""

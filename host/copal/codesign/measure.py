@@ -147,6 +147,10 @@ class _Work:
             learner.close()
 
 
+def _kind(curve: Curve) -> tuple[str, str, str]:
+    return curve.backend, curve.absent, repr(sorted(curve.options.items()))
+
+
 def speed_settings(config: Any) -> dict[str, Any]:
     """What a speed depends on, as plain values."""
     plain: dict[str, Any] = config.to_dict()
@@ -307,7 +311,7 @@ def _continued(new: Profile, before: Profile | None, path: Path, *, force: bool)
     learners = tuple(c if c.simulated else same(c) for c in new.learners)
     names = {c.backend for c in learners if not c.absent and not c.simulated}
     overlaps = tuple(o for o in before.overlaps if o.backend in names)
-    complete = {c.backend for c in learners} == {c.backend for c in before.learners}
+    complete = set(map(_kind, learners)) == set(map(_kind, before.learners))
     return replace(
         new,
         actors=before.actors,

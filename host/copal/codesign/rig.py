@@ -18,6 +18,7 @@ from typing_extensions import Self
 
 from copal.backends import registry
 from copal.backends.base import Learner, LearnerState
+from copal.codesign.stages import stages_between
 from copal.config import FPGA_SETTINGS, TrainConfig
 from copal.errors import LearnerFailedError
 from copal.native import native
@@ -38,9 +39,6 @@ FILL_S = 4.0
 """Longest time that actors fill the replay; what is missing then are copies of their rows."""
 _FREE = 2**40
 _BLOCK = 4096
-
-STAGES = ("env", "inference", "insert", "sample", "update", "priority", "publish")
-"""Names of the stages: the first three an env step, the others an update."""
 
 
 @dataclass(frozen=True)
@@ -270,33 +268,6 @@ def between(before: _Counts, after: _Counts, num_envs: int) -> Sample:
         updates / seconds,
         stages_between(before.figures, after.figures, num_envs, updates),
     )
-
-
-def stages_between(
-    before: Mapping[str, Any], after: Mapping[str, Any], num_envs: int, updates: int
-) -> dict[str, float]:
-    """Microseconds of each of `STAGES` that ran between two records of metrics.
-
-    Beside them `gate`, an actor's wait an env step, and `wait`, the learner's wait an update.
-
-    Args:
-        before: The earlier record.
-        after: The later one.
-        num_envs: Environments of an actor.
-        updates: Updates between them.
-    """
-    found = {}
-    steps = (after.get("timed_steps", 0) - before.get("timed_steps", 0)) * num_envs
-    for names, count in ((("env", "inference", "insert", "gate"), steps), (_LEARNING, updates)):
-        for name in names:
-            key = _KEYS.get(name, f"{name}_s")
-            if count > 0 and after.get(key) is not None:
-                found[name] = (after[key] - (before.get(key) or 0.0)) / count * 1e6
-    return found
-
-
-_LEARNING = ("sample", "update", "priority", "publish", "wait")
-_KEYS = {"update": "step_s"}
 
 
 def wake_us(times: int = 31) -> float:

@@ -62,7 +62,7 @@ def with_host(found: Curve, costs: Iterable[Cost]) -> Curve:
     for cost in costs:
         if cost.stage in HOST_STAGES:
             host.setdefault(cost.stage, cost.median_us)
-    if not host or not found.points:
+    if not host or not found.points or len(found.points[0].stages) > 1:  # it has them already
         return found
     (engine_us,) = found.points[0].stages["update"]
     stages = {"update": (engine_us,), **{name: (us,) for name, us in host.items()}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,20 @@ LAST_EPISODES = 100
 STALL_S = 120.0
 """Longest wait for one update, or for a thread to end."""
 
+Watch = Callable[[int, Mapping[str, Any]], Iterable[str]]
+"""Takes env steps and the figures of each record; returns what is to be said about them."""
 
-def train(config: TrainConfig, *, given: Collection[str] | None = None) -> TrainResult:
+
+def train(
+    config: TrainConfig, *, given: Collection[str] | None = None, watch: Watch | None = None
+) -> TrainResult:
     """Trains an agent and scores its best policy.
 
     Args:
         config: The settings; with `resume` a run goes on where its newest checkpoint was written.
         given: Names of the settings that a resumed run has to follow or refuse; every other one is
             taken from the run. None: those that differ from their defaults.
+        watch: Sees the figures of the run as they come.
 
     Returns:
         The best policy and the figures of the run.
@@ -60,7 +66,7 @@ def train(config: TrainConfig, *, given: Collection[str] | None = None) -> Train
     config = run_folder.settle(config, named)
     show = progress(config.steps, quiet=config.quiet)
     try:
-        return _train(config, show, named)
+        return _train(config, show, named, watch)
     except CopalError:  # a device's timeout is an OSError, too
         raise
     except OSError as e:
@@ -74,7 +80,9 @@ def train(config: TrainConfig, *, given: Collection[str] | None = None) -> Train
         show.close()
 
 
-def _train(config: TrainConfig, show: Progress, named: Collection[str]) -> TrainResult:
+def _train(
+    config: TrainConfig, show: Progress, named: Collection[str], watch: Watch | None
+) -> TrainResult:
     control = Control(config.actors)
     root = config.out if config.out is not None else Path()
     store = CheckpointStore(root / run_folder.CHECKPOINTS, config.keep_checkpoints)
@@ -85,7 +93,7 @@ def _train(config: TrainConfig, show: Progress, named: Collection[str]) -> Train
     folder = run_folder.prepare(config)
     with MetricsLog(folder, tensorboard=config.tensorboard) as log, signals(control):
         try:
-            trainer = Trainer(parts, control, store, log, show)
+            trainer = Trainer(parts, control, store, log, show, watch)
             if found is not None:
                 trainer.restore(found)
             return trainer.run()
@@ -115,6 +123,7 @@ class Trainer:
         store: Its checkpoints.
         log: Where figures go.
         show: Where messages go.
+        watch: Sees the figures of each record.
     """
 
     def __init__(
@@ -124,9 +133,10 @@ class Trainer:
         store: CheckpointStore,
         log: MetricsLog,
         show: Progress,
+        watch: Watch | None = None,
     ) -> None:
         self._parts, self._control, self._store = parts, control, store
-        self._log, self._show = log, show
+        self._log, self._show, self._watch = log, show, watch
         self._config = parts.config
         self._judge = Judge(parts, control, log, show)
         self._saved_at = 0
@@ -134,6 +144,7 @@ class Trainer:
         self._lengths: collections.deque[int] = collections.deque(maxlen=LAST_EPISODES)
         self._episodes = 0
         self._replaced = 0
+        self._beside_s = 0.0
         self._recorded_s = time.perf_counter()
         self._recorded = (parts.env_steps, parts.loop.updates)
 
@@ -245,12 +256,14 @@ class Trainer:
         now = time.perf_counter()
         if now - self._recorded_s >= RECORD_INTERVAL_S:
             self._record(now)
+            now = time.perf_counter()
         self._judge.look(env_steps)
         if env_steps >= self._next_save and not self._control.stop_reason:
             if self._config.deterministic:
                 self._checkpoint()
             else:
                 self._checkpoint_while_running()
+        self._beside_s += time.perf_counter() - now
         self._set_alarm()
 
     def _set_alarm(self) -> None:
@@ -344,8 +357,12 @@ class Trainer:
             "env_restarts": parts.env_restarts,
             "replay_rows": len(parts.replay),
             "stale_updates": parts.replay.stats()["stale_updates"],
+            "beside_s": self._beside_s,
             **actors.total(parts.actors).as_metrics(),
             **parts.loop.metrics(),
         }
         self._log.write("train", env_steps, figures)
         self._show.update(env_steps, figures)
+        for text in () if self._watch is None else self._watch(env_steps, figures):
+            self._show.say(text)
+            self._log.write("event", env_steps, {"event": "drift", "text": text})
