@@ -88,15 +88,62 @@ class ShowConfig:
 
 def train(args: Sequence[str]) -> int:
     """Train an agent."""
-    from copal.config import TrainConfig
+    from copal.codesign.config import PlannedTrain
 
     text = _defaults_by_algorithm() if {"-h", "--help"}.intersection(args) else None
-    config = _parse(TrainConfig, "copal train", _spelt_out(args), text)
+    args, automatic = _automatic(args)
+    config = _parse(PlannedTrain, "copal train", _spelt_out(args), text)
+    named = _named(args) - {"plan", "force"}
+    if config.plan is not None or automatic:
+        return _train_planned(config, named, automatic)
     from copal.runtime import train as run
 
-    result = run(config, given=_named(args))
+    result = run(config.training(), given=named)
     print(result.summary())
     return _status(result.stop_reason)
+
+
+def _train_planned(config: Any, named: set[str], automatic: set[str]) -> int:
+    """Trains by the plan that is given, or by one that is made first."""
+    from copal.codesign import train as planned
+    from copal.codesign.plan import Plan
+    from copal.errors import ConfigError
+
+    if config.plan is not None and automatic:
+        name = min(automatic)
+        raise ConfigError(name, "nothing where a plan says it", "`auto`", "leave out one of them")
+    if config.plan is not None:
+        plan = Plan.load(config.plan)
+        done = planned.train(config.training(), plan, named=named, force=config.force)
+    else:
+        done = planned.train_auto(
+            config.training(),
+            actors="actors" in automatic,
+            learners="learners" in automatic,
+            named=named,
+        )
+    print(done.summary())
+    return _status(done.result.stop_reason)
+
+
+def profile(args: Sequence[str]) -> int:
+    """Measure what actors and learners can do here."""
+    from copal.codesign.config import ProfileConfig
+
+    config = _parse(ProfileConfig, "copal profile", _spelt_out(args))
+    from copal.codesign.verbs import run_profile
+
+    return run_profile(config)
+
+
+def allocate(args: Sequence[str]) -> int:
+    """Decide how many cores act and how many learn, and on which backend."""
+    from copal.codesign.config import AllocateConfig
+
+    config = _parse(AllocateConfig, "copal allocate", args)
+    from copal.codesign.verbs import run_allocate
+
+    return run_allocate(config)
 
 
 def evaluate(args: Sequence[str]) -> int:
@@ -221,6 +268,8 @@ def report(args: Sequence[str]) -> int:
 VERBS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "train": (train, "train an agent"),
     "eval": (evaluate, "score a trained policy"),
+    "profile": (profile, "measure what actors and learners can do here, on each backend"),
+    "allocate": (allocate, "decide how many cores act and learn, and on which backend"),
     "report": (report, "write one HTML page about runs: curves, throughput, stages, settings"),
     "program": (program, "show what an algorithm was captured to: operations, shapes, costs"),
     "devices": (devices, "list the backends: available, or the reason why not"),
@@ -307,6 +356,23 @@ def _named(args: Sequence[str]) -> set[str]:
     flags = (a.split("=")[0][2:].removeprefix("no-") for a in args if a.startswith("--"))
     names = {flag.replace("-", "_") for flag in flags}
     return {ALIASES.get(name, name) for name in names}
+
+
+def _automatic(args: Sequence[str]) -> tuple[list[str], set[str]]:
+    """`args` without `--actors auto` and `--learners auto`, and which of the two were there."""
+    kept: list[str] = []
+    found: set[str] = set()
+    at = 0
+    while at < len(args):
+        name, inline, value = args[at].partition("=")
+        value = value if inline else "".join(args[at + 1 : at + 2])
+        if name in ("--actors", "--learners") and value == "auto":
+            found.add(name.removeprefix("--"))
+            at += 1 if inline else 2
+        else:
+            kept.append(args[at])
+            at += 1
+    return kept, found
 
 
 def _spelt_out(args: Sequence[str]) -> list[str]:

@@ -63,11 +63,11 @@ class TrainConfig:
     """Run folder whose newest checkpoint is continued, with its own settings."""
 
     actors: int = 1
-    """Actor threads."""
+    """Actor threads; `copal train --actors auto` measures first how many are best."""
     num_envs: int = 1
     """Environments of each actor, stepped together."""
     learners: int = 1
-    """Parallel learners; they share each batch."""
+    """Parallel learners, which share each batch; `copal train --learners auto` likewise."""
     learner_mode: str = "sync"
     """`sync`: learners share each batch; `async`: each applies the gradient of its own one."""
     update_interval: float = 1.0

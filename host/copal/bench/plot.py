@@ -61,7 +61,7 @@ def growth(rows: Sequence[dict[str, Any]], op: str, path: Path) -> None:
     axes.grid(visible=True, which="both", alpha=0.3)
     if lines:
         axes.legend()
-    _save(figure, path)
+    save(figure, path)
 
 
 def curves(rows: Sequence[dict[str, Any]], title: str, path: Path) -> None:
@@ -98,13 +98,22 @@ def curves(rows: Sequence[dict[str, Any]], title: str, path: Path) -> None:
     axes.grid(visible=True, alpha=0.3)
     if drawn:
         axes.legend()
-    _save(figure, path)
+    save(figure, path)
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
+    """Writes a figure.
+
+    Args:
+        figure: matplotlib's.
+        path: Image file; its suffix chooses the format.
+
+    Raises:
+        ConfigError: matplotlib does not know the format, or the file cannot be written.
+    """
     try:
         figure.savefig(path)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise ConfigError(
             "plot", "an image file such as picture.svg", str(path), str(error)
         ) from error

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from copal.codesign.mapping import IN_HOST_MEMORY
 from copal.codesign.profile import Cost, Curve, Profile
 from copal.codesign.rig import Rig
 from copal.codesign.stages import STAGES
@@ -55,10 +56,6 @@ def measure(rig: Rig, curve: Curve, repeats: int) -> list[Cost]:
     if name not in IN_HOST_MEMORY:
         found.append(Cost("transfer_weights", name, tuple(_read_back_us(rig, curve, repeats))))
     return found
-
-
-IN_HOST_MEMORY = ("cpu", "torch", "reference")
-"""Backends whose weights lie where the actors read them."""
 
 
 def _of(backend: str, curve: Curve, unit: str) -> list[Cost]:

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: MIT
+"""Training by a plan, or after measuring briefly what the plan should be."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from copal import runtime
+from copal.backends import registry
+from copal.codesign import compare
+from copal.codesign.config import ProfileConfig
+from copal.codesign.drift import Achieved, Watch
+from copal.codesign.measure import measure
+from copal.codesign.plan import FILE, Plan, allocate
+from copal.codesign.profile import refuse_another, write
+from copal.config import FPGA_SETTINGS, TrainConfig
+from copal.errors import BackendUnavailableError, ConfigError, PlanError
+from copal.runtime import TrainResult, machine
+from copal.runtime.settings import known, settled
+
+AUTO_S = 8.0
+"""Seconds of measurements before a run that is to find its own plan."""
+AUTO_REPEATS = 3
+"""Rounds of them."""
+
+
+@dataclass(frozen=True)
+class PlannedResult:
+    """A run by a plan."""
+
+    result: TrainResult
+    """The run."""
+    plan: Plan
+    """What it followed."""
+    achieved: Achieved | None
+    """What it did; None if it never learnt for long enough to tell."""
+    drift: tuple[str, ...] = ()
+    """What was said about drifting stages meanwhile."""
+
+    def summary(self) -> str:
+        """The result, and predicted against achieved."""
+        if self.achieved is None:
+            told = "predicted against achieved: the run was too short to tell"
+        else:
+            told = compare.table(compare.lines(self.plan, self.achieved))
+            if self.achieved.disturbed:
+                told += (
+                    f"\n{self.achieved.disturbed:,} of "
+                    f"{self.achieved.disturbed + self.achieved.windows:,} records left out: an "
+                    "evaluation or a checkpoint ran meanwhile"
+                )
+        return f"{self.result.summary()}\n\n{told}"
+
+
+def train(
+    config: TrainConfig, plan: Plan, *, named: Collection[str] = (), force: bool = False
+) -> PlannedResult:
+    """Trains as the plan says.
+
+    Args:
+        config: Everything that the plan does not decide.
+        plan: Actors, learners, backend, and the settings that it was measured with.
+        named: Settings of `config` that were named on purpose; the plan has to agree with them.
+        force: Take a plan of another machine or version, or of simulated rates.
+
+    Raises:
+        PlanError: The plan is of another machine or version, or says not enough for a run.
+        ConfigError: A named setting contradicts the plan.
+        BackendUnavailableError: The plan's backend cannot be used here.
+    """
+    if not force:
+        refuse_another("plan", plan.machine, machine.describe())
+    chosen = settled(follow(config, plan, named))
+    _require(plan, chosen, force=force)
+    watch = Watch(
+        plan.chosen.predicted,
+        update_interval=plan.update_interval,
+        num_envs=chosen.num_envs,
+        learning_starts=known(chosen.learning_starts),
+    )
+    result = runtime.train(chosen, watch=watch)
+    achieved = watch.achieved()
+    plan.save(result.out / FILE)
+    write(result.out / compare.FILE, compare.to_dict(plan, achieved, watch.messages))
+    return PlannedResult(result, plan, achieved, tuple(watch.messages))
+
+
+def follow(config: TrainConfig, plan: Plan, named: Collection[str]) -> TrainConfig:
+    """The settings of a run by the plan.
+
+    Raises:
+        PlanError: The plan was made from curves that do not say for which algorithm.
+        ConfigError: A named setting contradicts the plan, or the run is not of its kind.
+    """
+    for name in ("resume", "deterministic"):
+        if getattr(config, name):
+            expected = "nothing where a plan says how to run"
+            raise ConfigError(name, expected, repr(getattr(config, name)), "leave out one of them")
+    if "algo" not in plan.settings or "env" not in plan.settings:
+        raise PlanError(
+            "plan",
+            "one that was made from a profile",
+            "one of curves that were only given",
+            "`copal profile` measures what `copal allocate` needs for a run",
+        )
+    a = plan.chosen.allocation
+    decided: dict[str, Any] = {
+        **dict.fromkeys(FPGA_SETTINGS),
+        **plan.settings,
+        **plan.chosen.options,
+        "update_interval": plan.update_interval,
+        "backend": plan.chosen.backend,
+        "actors": a.actors,
+        "learners": a.learners,
+    }
+    mine = config.to_dict()
+    for name in named:
+        if name in decided and mine[name] != decided[name]:
+            raise ConfigError(
+                name,
+                f"`{decided[name]}`, as in the plan",
+                f"`{mine[name]}`",
+                "leave it out, or measure and allocate for it",
+            )
+    return TrainConfig.from_dict({**mine, **decided})
+
+
+def _require(plan: Plan, config: TrainConfig, *, force: bool) -> None:
+    """Refuses a plan whose backend is not here.
+
+    Raises:
+        BackendUnavailableError: It has gone, or only its simulation is here.
+    """
+    if plan.chosen.simulated and not force:
+        raise BackendUnavailableError(
+            "backend",
+            f"`{plan.chosen.backend}` as fast as the plan says",
+            plan.chosen.source,
+            "--force runs it simulated, far slower; `copal allocate` without --simulated chooses "
+            "what runs here",
+        )
+    options = {name: getattr(config, name) for name in FPGA_SETTINGS}
+    given = {name: value for name, value in options.items() if value is not None}
+    registry.require(plan.chosen.backend, **given)
+
+
+def train_auto(
+    config: TrainConfig,
+    *,
+    actors: bool = True,
+    learners: bool = True,
+    named: Collection[str] = (),
+) -> PlannedResult:
+    """Measures for some seconds how many actors and learners are best, and trains with them.
+
+    Args:
+        config: The run.
+        actors: Find the number of actors; otherwise it is the config's.
+        learners: Find the number of learners; likewise.
+        named: Settings that were named on purpose.
+
+    Raises:
+        PlanError: There is a single core.
+        ConfigError: A setting does not fit.
+    """
+    plain = {f.name: getattr(config, f.name) for f in fields(TrainConfig)}
+    for name in ("actors", "learners", "backend", "out", "resume", "deterministic"):
+        del plain[name]
+    with tempfile.TemporaryDirectory() as folder:
+        brief = ProfileConfig(
+            **plain,
+            backends=(config.backend,),
+            out=Path(folder) / "profile.json",
+            repeats=AUTO_REPEATS,
+            seconds=AUTO_S,
+        )
+        profile = measure(brief)
+    plan = allocate(
+        profile,
+        update_interval=config.update_interval,
+        actors=None if actors else config.actors,
+        learners=None if learners else config.learners,
+    )
+    if not config.quiet:
+        print(f"plan: {plan.chosen.name}", file=sys.stderr, flush=True)
+    a = plan.chosen.allocation
+    config = replace(config, actors=a.actors, learners=a.learners)
+    return train(config, plan, named=named)
