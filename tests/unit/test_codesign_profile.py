@@ -19,7 +19,9 @@ HERE = {"cpu": "A", "cores": 4, "isa": "avx2", "versions": {"copal": "0.1.0", "t
 
 def make(**changes: Any) -> Profile:
     """A profile of 4 cores."""
-    points = tuple(Point(x, (90.0 * x, 100.0 * x, 130.0 * x), {"env": (9.0, 8.0, 7.0)}) for x in range(1, 5))
+    points = tuple(
+        Point(x, (90.0 * x, 100.0 * x, 130.0 * x), {"env": (9.0, 8.0, 7.0)}) for x in range(1, 5)
+    )
     given = Profile(
         settings={"algo": "dqn", "env": "CartPole-v1", "hidden": [64, 64]},
         machine=HERE,

@@ -156,7 +156,8 @@ class _Run:
         self._steps = self._rows = self._begun = self._updates = 0
         self._now = 0.0
         self._asleep: deque[int] = deque()
-        self._resting: deque[tuple[float, int]] = deque()  # when it looks by itself, which
+        self._resting: deque[int] = deque()
+        self._look_at = math.inf  # when a learner that rests looks by itself and finds an update
         self._wakes: list[tuple[float, int, int]] = []  # when, which side, which worker
 
     def run(self, updates: int) -> Outcome:
@@ -190,7 +191,7 @@ class _Run:
         acting.slow_down(learning.busy / learning.count)
         learning.slow_down(acting.busy / acting.count)
         wake = self._wakes[0][0] - self._now if self._wakes else math.inf
-        look = self._resting[0][0] - self._now if self._resting else math.inf
+        look = self._look_at - self._now
         step, update = acting.left_s(), learning.left_s()
         first = min(wake, look, step, update)
         seconds = max(0.0, first)
@@ -205,7 +206,8 @@ class _Run:
             _, side, worker = heapq.heappop(self._wakes)
             self._ask(worker) if side == 0 else self._look(worker)
         else:
-            self._look(self._resting.popleft()[1])
+            self._look_at = math.inf
+            self._look(self._resting.popleft())
 
     def _next_update(self) -> float:
         return (self._updates + 1) * self._p.update_interval
@@ -228,7 +230,7 @@ class _Run:
             if self._due():
                 self._wake_learner()
         else:
-            self._resting.append((self._now + PATIENCE_S, learner))
+            self._resting.append(learner)
 
     def _due(self) -> bool:
         return self._rows >= (self._begun + 1) * self._p.update_interval
@@ -237,6 +239,8 @@ class _Run:
         self._rows += self._p.num_envs
         if self._rows >= self._next_update() + self._slack // 2:
             self._wake_learner()
+        elif self._resting and self._due() and self._look_at == math.inf:
+            self._look_at = self._now + PATIENCE_S / 2  # on average
         self._ask(actor)
 
     def _updated(self, learner: int) -> None:
@@ -249,7 +253,8 @@ class _Run:
 
     def _wake_learner(self) -> None:
         if self._resting:
-            self._wake(1, self._resting.popleft()[1])
+            self._wake(1, self._resting.popleft())
+            self._look_at = math.inf
 
     def _wake(self, side: int, worker: int) -> None:
         heapq.heappush(self._wakes, (self._now + self._p.wake_s, side, worker))

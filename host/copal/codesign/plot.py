@@ -52,7 +52,7 @@ def _curves(axes: Any, profile: Profile, plan: Plan) -> None:
     axes.plot([a.learners], [u * a.learner_rate], "k*", markersize=13)
     axes.axhline(a.env_steps_per_s, color="k", linewidth=0.8, linestyle=":")
     axes.set(xlabel="threads x", ylabel="env steps/s", title="each side alone", ylim=(0, None))
-    _finish(axes)
+    _finish(axes, plan.cores)
 
 
 def _line(axes: Any, curve: Curve, scale: float, colour: str, label: str) -> None:
@@ -99,7 +99,7 @@ def _frontier(axes: Any, profile: Profile, plan: Plan) -> None:
         title="frontier",
         ylim=(0, None),
     )
-    _finish(axes)
+    _finish(axes, plan.cores - 1)
 
 
 def _mark(axes: Any, choice: Choice, style: str, label: str) -> None:
@@ -107,7 +107,8 @@ def _mark(axes: Any, choice: Choice, style: str, label: str) -> None:
     axes.plot(x, y, style, markersize=11, label=label, linestyle="none")
 
 
-def _finish(axes: Any) -> None:
-    axes.xaxis.get_major_locator().set_params(integer=True)
+def _finish(axes: Any, most: int) -> None:
+    axes.set_xlim(0.5, most + 0.5)
+    axes.set_xticks(range(1, most + 1, 1 + most // 12))
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize="small")
