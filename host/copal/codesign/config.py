@@ -7,11 +7,12 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
 from copal.codesign.solve import OBJECTIVES
-from copal.config import TrainConfig
+from copal.config import BACKEND_SETTINGS, FPGA_DEVICES, GPU_DEVICES, TrainConfig
 from copal.errors import ConfigError, PlanError
 from copal.runtime.machine import allowed_cpus
 
@@ -67,12 +68,17 @@ class ProfileConfig(TrainConfig):
     """Replace a file of other settings or of another machine."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         defaults = {f.name: f.default for f in dataclasses.fields(TrainConfig)}
         for name in _NOT_MEASURED:
             if getattr(self, name) != defaults[name]:
                 expected = "nothing: it is what the profile helps to decide"
                 raise ConfigError(name, expected, repr(getattr(self, name)), "leave it out")
+        given = [name for name in BACKEND_SETTINGS if getattr(self, name) is not None]
+        users = [backend for backend in self.backends if self.options(backend).keys() >= {*given}]
+        # A device is checked for the backend that it belongs to.
+        object.__setattr__(self, "backend", users[0] if given and users else "cpu")
+        super().__post_init__()
+        object.__setattr__(self, "backend", "cpu")
         if not self.backends or len(set(self.backends)) < len(self.backends):
             expected = "one or more backends, each once"
             raise ConfigError("backends", expected, " ".join(self.backends) or "none")
@@ -106,9 +112,21 @@ class ProfileConfig(TrainConfig):
             )
         return cores
 
+    def options(self, backend: str) -> dict[str, Any]:
+        """The settings among them that are a backend's own."""
+        devices = {"fpga": FPGA_DEVICES, "gpu": GPU_DEVICES}.get(backend, ())
+        return {
+            name: getattr(self, name)
+            for name, having in BACKEND_SETTINGS.items()
+            if backend in having
+            and getattr(self, name) is not None
+            and (name != "device" or self.device in devices)
+        }
+
     def training(self) -> TrainConfig:
-        """The settings of a run among them."""
-        names = [f.name for f in dataclasses.fields(TrainConfig) if f.name != "out"]
+        """The settings of a run among them, but for those of a backend."""
+        left_out = {"out", *BACKEND_SETTINGS}
+        names = [f.name for f in dataclasses.fields(TrainConfig) if f.name not in left_out]
         return TrainConfig(**{name: getattr(self, name) for name in names})
 
 

@@ -24,7 +24,6 @@ from copal.codesign.profile import (
 )
 from copal.codesign.progress import Progress
 from copal.codesign.rig import WARM_S, Rig, Sample, wake_us
-from copal.config import FPGA_SETTINGS
 from copal.errors import ConfigError, CopalError, PlanError
 from copal.runtime import machine
 from copal.runtime.settings import known
@@ -233,14 +232,7 @@ def _reason(config: ProfileConfig, name: str) -> str:
     Raises:
         UnknownNameError: There is no such backend.
     """
-    return registry.get(name, **_options(config, name)).unavailable() or ""
-
-
-def _options(config: ProfileConfig, name: str) -> dict[str, Any]:
-    if name != "fpga":
-        return {}
-    given = {key: getattr(config, key) for key in FPGA_SETTINGS}
-    return {key: value for key, value in given.items() if value is not None}
+    return registry.get(name, **config.options(name)).unavailable() or ""
 
 
 def _first(reasons: Mapping[str, str]) -> str:
@@ -251,9 +243,11 @@ def _first(reasons: Mapping[str, str]) -> str:
 
 def _empty(config: ProfileConfig, name: str, reason: str, rig: Rig) -> Curve:
     """The curve of a backend before anything was measured."""
-    options = _options(config, name)
+    options = config.options(name)
     if name == "fpga" and options.get("device") != "pynq":
         return simulated.curve(rig, options)
+    if config.learner_mode == "async" and name != "cpu":
+        reason = reason or "asynchronous learners are a feature of `cpu`"
     if reason:
         return Curve(name, (), absent=reason, options=options)
     try:

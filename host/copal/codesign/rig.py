@@ -19,7 +19,7 @@ from typing_extensions import Self
 from copal.backends import registry
 from copal.backends.base import Learner, LearnerState
 from copal.codesign.stages import stages_between
-from copal.config import FPGA_SETTINGS, TrainConfig
+from copal.config import BACKEND_SETTINGS, TrainConfig
 from copal.errors import LearnerFailedError
 from copal.native import native
 from copal.replay import LinearSchedule
@@ -66,7 +66,7 @@ class Rig:
     """
 
     def __init__(self, config: TrainConfig, backend: str) -> None:
-        plain = {**config.to_dict(), **dict.fromkeys(FPGA_SETTINGS)}
+        plain = {**config.to_dict(), **dict.fromkeys(BACKEND_SETTINGS)}
         self.config = settled(
             TrainConfig.from_dict({**plain, "backend": backend, "learners": 1, "out": None})
         )

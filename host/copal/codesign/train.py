@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,10 @@ from copal.codesign.drift import Achieved, Watch
 from copal.codesign.measure import measure
 from copal.codesign.plan import FILE, Plan, allocate
 from copal.codesign.profile import refuse_another, write
-from copal.config import FPGA_SETTINGS, TrainConfig
+from copal.config import BACKEND_SETTINGS, TrainConfig
 from copal.errors import BackendUnavailableError, ConfigError, PlanError
-from copal.runtime import TrainResult, machine
-from copal.runtime.settings import known, settled
+from copal.runtime import TrainResult, machine, run_folder
+from copal.runtime.settings import known
 
 AUTO_S = 8.0
 """Seconds of measurements before a run that is to find its own plan."""
@@ -75,7 +75,8 @@ def train(
     """
     if not force:
         refuse_another("plan", plan.machine, machine.describe())
-    chosen = settled(follow(config, plan, named))
+    chosen = run_folder.settle(follow(config, plan, named))
+    out = known(chosen.out)
     _require(plan, chosen, force=force)
     watch = Watch(
         plan.chosen.predicted,
@@ -83,9 +84,15 @@ def train(
         num_envs=chosen.num_envs,
         learning_starts=known(chosen.learning_starts),
     )
-    result = runtime.train(chosen, watch=watch)
+
+    def see(env_steps: int, figures: Mapping[str, Any]) -> Iterable[str]:
+        # The folder exists by now: whoever looks at a run under way finds its plan.
+        if not (out / FILE).exists():
+            plan.save(out / FILE)
+        return watch(env_steps, figures)
+
+    result = runtime.train(chosen, watch=see)
     achieved = watch.achieved()
-    plan.save(result.out / FILE)
     write(result.out / compare.FILE, compare.to_dict(plan, achieved, watch.messages))
     return PlannedResult(result, plan, achieved, tuple(watch.messages))
 
@@ -110,7 +117,7 @@ def follow(config: TrainConfig, plan: Plan, named: Collection[str]) -> TrainConf
         )
     a = plan.chosen.allocation
     decided: dict[str, Any] = {
-        **dict.fromkeys(FPGA_SETTINGS),
+        **dict.fromkeys(BACKEND_SETTINGS),
         **plan.settings,
         **plan.chosen.options,
         "update_interval": plan.update_interval,
@@ -144,7 +151,7 @@ def _require(plan: Plan, config: TrainConfig, *, force: bool) -> None:
             "--force runs it simulated, far slower; `copal allocate` without --simulated chooses "
             "what runs here",
         )
-    options = {name: getattr(config, name) for name in FPGA_SETTINGS}
+    options = {name: getattr(config, name) for name in BACKEND_SETTINGS}
     given = {name: value for name, value in options.items() if value is not None}
     registry.require(plan.chosen.backend, **given)
 
