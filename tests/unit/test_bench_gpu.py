@@ -124,6 +124,18 @@ def test_update_times(cuda: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "relative" not in gpu_check.table(rows)
 
 
+def test_replay_times(cuda: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours on the device and on the CPU; TorchRL's with the reason where it is missing."""
+    for name, value in {"REPLAY_ROWS": 70, "REPLAY_BATCH": 9, "_BLOCK_S": 1e-4}.items():
+        monkeypatch.setattr(others, name, value)
+    monkeypatch.setitem(sys.modules, "tensordict", None)
+    rows = list(others.replay_rows(GpuCheck(), Budget(1000)))
+    assert [row["name"] for row in rows] == list(others.REPLAY_NAMES)
+    assert all(0 < row["us_min"] <= row["us"] for row in rows[:2]), rows
+    assert "tensordict" in rows[2]["absent"]
+    assert {"replay_draw", "replay_set"} <= set(cuda.launched)
+
+
 def test_correctness_on_a_cuda_device(cuda: FakeCupy) -> None:
     """The same comparison through CuPy's face, with PTX that is interpreted."""
     config = GpuCheck(algos=("dqn",), small=True)

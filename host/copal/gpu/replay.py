@@ -53,8 +53,7 @@ class GpuReplay:
         alpha: Exponent of priorities, 0 to 1.
         eps: Added to |TD error|.
         seed: Of the draws, below 2^64.
-        batch: Where batches go, float32; None: memory of its own.
-        places: Column, and `weight`, to its first float there; None: one behind another.
+        places: Column, and `weight`, to its first float in a batch; None: one behind another.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -72,7 +71,6 @@ class GpuReplay:
         alpha: float = 0.6,
         eps: float = 1e-6,
         seed: int = 0,
-        batch: Pointer | None = None,
         places: Mapping[str, int] | None = None,
     ) -> None:
         if not 1 <= capacity < 2**31:
@@ -97,7 +95,7 @@ class GpuReplay:
         )
         # Seed, number of the draw, beta, and whether a priority was refused.
         self._words = device.allocate("replay settings", 24)
-        self._batch = batch or Pointer(device.allocate("batch", 4 * self._layout.batch_floats))
+        self._batch = Pointer(device.allocate("batch", 4 * self._layout.batch_floats))
         self._upload(self._words, np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32))
         self._inserted = 0
 
@@ -161,14 +159,18 @@ class GpuReplay:
         # The staging memory is written again by the next call.
         self._device.mark().wait()
 
-    def enqueue_sample(self) -> None:
-        """Enqueues a draw: `batch`, weights and `drawn` are there behind it."""
-        n, words = self.batch_size, self._words
+    def enqueue_sample(self, batch: Pointer | None = None) -> None:
+        """Enqueues a draw: the batch, its weights and `drawn` are there behind it.
+
+        Args:
+            batch: Where it goes; None: memory of the replay's own.
+        """
+        n, words, to = self.batch_size, self._words, batch or self._batch
         grid = (-(-n // WARPS), 1)
         drawn, values = Pointer(self._drawn), Pointer(self._values)
         draw = (Pointer(self._tree), Pointer(words, 8), Pointer(words), drawn, values)
-        gather = (Pointer(self._rows), drawn, self._batch)
-        weigh = (values, Pointer(words, 16), self._batch, Pointer(words, 8))
+        gather = (Pointer(self._rows), drawn, to)
+        weigh = (values, Pointer(words, 16), to, Pointer(words, 8))
         self._device.launch(
             [
                 Launch("replay_draw", grid, 32 * WARPS, 0, draw),
@@ -184,6 +186,10 @@ class GpuReplay:
             td_error: float32 [B] on the device.
         """
         self._set(self.drawn, td_error, self.batch_size, _TD_ERROR)
+
+    def clear(self) -> None:
+        """Lets priorities change again after one that was none was refused on the device."""
+        self._upload(self._words, np.zeros(1, np.int32), 20)
 
     def set_beta(self, beta: float) -> None:
         """Exponent of the importance weights of the draws that follow.
@@ -241,7 +247,7 @@ class GpuReplay:
         self._device.download(bad, Pointer(self._words, 20))
         self._device.mark().wait()
         if bad[0]:
-            self._upload(self._words, np.zeros(1, np.int32), 20)
+            self.clear()
             raise PriorityError("td_error", "finite numbers", "NaN or infinity")
 
     def priorities(self) -> NDArray[np.float32]:

@@ -21,9 +21,12 @@ from copal.bench.peers.drivers import replay
 from copal.bench.runner import say
 from copal.bench.table import Row
 from copal.config import TrainConfig
+from copal.gpu.device import Pointer
+from copal.gpu.open import open_device
+from copal.gpu.replay import GpuReplay
 
 REPLAY_ROWS, REPLAY_BATCH = 1_000_000, 256
-REPLAY_NAMES = ("copal-cpu", "torchrl, CUDA tree")
+REPLAY_NAMES = ("copal on the GPU", "copal-cpu", "torchrl, CUDA tree")
 TRAIN_BACKENDS = ("gpu", "cpu")
 TOOLS = ("memcheck", "racecheck", "initcheck")
 _REPLAY_S, _TOOL_S = 25.0, 45.0
@@ -33,13 +36,44 @@ _LEARNING_STARTS = 1000
 
 def replay_rows(config: GpuCheck, budget: Budget) -> Iterator[Row]:
     """Microseconds of drawing a batch and setting its priorities, in both replays."""
-    for name, measure in zip(REPLAY_NAMES, (_own_replay, _torchrl_replay), strict=True):
+    measures = (_gpu_replay, _own_replay, _torchrl_replay)
+    for name, measure in zip(REPLAY_NAMES, measures, strict=True):
         row: Row = {"part": "replay", "name": name, "batch_size": REPLAY_BATCH}
         if config.device == "emulate":
             yield {**row, "absent": NOT_MEASURED}
             continue
         say(f"replay: {name}")
         yield from budget.rows(row, _REPLAY_S, measure)
+
+
+def _gpu_replay() -> Row:
+    device = open_device("cuda")
+    try:
+        random, size = np.random.default_rng(0), replay.OBS_SIZE
+        columns = {"obs": (size, "float32"), "action": (1, "int32"), "reward": (1, "float32"),
+                   "next_obs": (size, "float32"), "done": (1, "float32")}  # fmt: skip
+        buffer = GpuReplay(device, REPLAY_ROWS, columns, REPLAY_BATCH, alpha=replay.ALPHA)
+        buffer.set_beta(replay.BETA)
+
+        def rows(n: int) -> dict[str, Any]:
+            found = replay.transitions(random, n)
+            return {name: found[name] for name in columns}
+
+        for n in replay.fill_sizes(REPLAY_ROWS):
+            buffer.add(rows(n), np.abs(replay.td_errors(random, n)))
+        td = device.allocate("TD errors", 4 * REPLAY_BATCH)
+        device.upload(Pointer(td), replay.td_errors(random, REPLAY_BATCH))
+        single = rows(1)
+
+        def cycle(_: int) -> None:
+            buffer.add(single)
+            buffer.enqueue_sample()
+            buffer.enqueue_update(Pointer(td))
+            device.mark().wait()
+
+        return _cycles(cycle)
+    finally:
+        device.close()
 
 
 def _own_replay() -> Row:
