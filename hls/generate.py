@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.util
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,18 +26,12 @@ DSLX = HERE / "dslx"
 RTL = HERE / "rtl"
 
 
-_ASSIGNED = re.compile(r"\s*(?:assign )?(?P<to>\w+)(?P<to_bits>\[.*\])? <?= (?P<value>[^;]*);$")
-_REGISTER = re.compile(r"\s*reg (?:\[[^\]]*\] )?(?P<name>\w+);$")
-_NAME = re.compile(r"\b[A-Za-z_]\w*")
-_LITERAL = re.compile(r"\d+'s?[bdh][0-9a-fA-F_xz]+")
-
-
 class GenerateError(RuntimeError):
     """A source cannot be compiled, or the compiler is not installed."""
 
 
 class MissingToolError(GenerateError):
-    """The XLS compiler is not installed."""
+    """The XLS compiler or SciPy is not installed."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +48,23 @@ class Module:
     """Whether the outputs get registers. A proc whose outputs are state needs none."""
     flop_inputs: bool = False
     """Whether the inputs get registers: one cycle more."""
+    fabric: bool = False
+    """Whether the stages are chosen by the delays of an FPGA, `fabric.py`, not by XLS."""
     held: tuple[str, ...] = ()
-    """Inputs that stay the same while anything is in the pipeline: they get no registers."""
+    """Inputs of such a module that stay the same while anything is in the pipeline."""
 
     def depth(self, parameters: Mapping[str, int]) -> int:
         """Pipeline stages. A function's results are `depth` cycles behind its operands."""
         return parameters[self.stages or f"STAGES_{self.name.upper()}"]
 
 
+#: Options of XLS for whatever it translates.
+PLAIN = {
+    "with_delay_model": True,
+    "delay_model": "asap7",
+    "use_system_verilog": False,
+    "add_invariant_assertions": False,
+}
 #: Arguments of `adam` that change only while no UPDATE is under way.
 SCALARS = ("beta1", "c1", "beta2", "c2", "alpha", "eps", "tau", "c_tau", "scale")
 #: What an engine consists of.
@@ -74,9 +79,10 @@ MODULES = (
     Module("skew"),
     Module("ranges"),
     Module("gather"),
-    Module("norm", proc=True),
-    Module("vec"),
-    Module("adam", held=SCALARS),
+    Module("squares", fabric=True),
+    Module("shrink", fabric=True),
+    Module("vec", fabric=True),
+    Module("adam", fabric=True, held=SCALARS),
 )
 
 
@@ -94,7 +100,7 @@ def generate(
         All Verilog files of the engine: the header `copal_params.vh`, generated ones, shells.
 
     Raises:
-        MissingToolError: The XLS compiler is not installed.
+        MissingToolError: The XLS compiler or SciPy is not installed.
         GenerateError: A DSLX source does not compile; names the module and what XLS said.
     """
     out.mkdir(parents=True, exist_ok=True)
@@ -106,7 +112,7 @@ def generate(
         text = compile_module(module, parameters, out, xls)
         path.write_text(text)
         written.append(path)
-        widths[f"BITS_OF_{module.name.upper()}"] = output_bits(text)
+        widths[f"BITS_OF_{module.name.upper()}"] = output_bits(text, module.name)
     header, shells = out / "copal_params.vh", sorted(RTL.glob("*.v"))
     build = build_number(parameters, [*written, *shells])
     header.write_text(verilog_parameters({**parameters, **widths, "BUILD": build}))
@@ -121,8 +127,9 @@ def build_number(parameters: Mapping[str, int], files: Iterable[Path]) -> int:
     return int.from_bytes(digest.digest()[:4], "big") >> 1
 
 
-def output_bits(text: str) -> int:
+def output_bits(text: str, module: str) -> int:
     """Bits of the widest output port of a generated module: its result."""
+    text = text[text.index(f"module {module}(") :]
     return max(int(bits) + 1 for bits in re.findall(r"output wire \[(\d+):0\]", text))
 
 
@@ -152,20 +159,17 @@ def compile_module(
         Verilog text.
 
     Raises:
-        MissingToolError: The XLS compiler is not installed.
+        MissingToolError: The XLS compiler or SciPy is not installed.
         GenerateError: The source does not compile.
     """
     xls = xls or _xls()
     options: dict[str, Any] = {
         "generator": "pipeline",
         "module_name": module.name,
-        "with_delay_model": True,
-        "delay_model": "asap7",
         "pipeline_stages": module.depth(parameters),
         "flop_inputs": module.flop_inputs,
         "flop_outputs": module.flop_outputs,
-        "use_system_verilog": False,
-        "add_invariant_assertions": False,
+        **PLAIN,
     }
     if module.proc:
         options |= {
@@ -177,10 +181,14 @@ def compile_module(
         }
     try:
         package = intermediate(module, folder, xls)
+        if module.fabric:
+            return _staged(module, package, module.depth(parameters), xls)
         text: str = package.schedule_and_codegen(**options).get_verilog_text()
+    except MissingToolError:
+        raise
     except Exception as error:  # whatever class XLS has for a failed compilation
         raise GenerateError(f"{module.name}.x: {error}") from error
-    return _without_registers(text, module.held) if module.held else text
+    return text
 
 
 def intermediate(module: Module, folder: Path, xls: ModuleType | None = None) -> Any:
@@ -206,33 +214,37 @@ def intermediate(module: Module, folder: Path, xls: ModuleType | None = None) ->
     return package
 
 
-def _without_registers(text: str, held: tuple[str, ...]) -> str:
-    """Makes wires of all pipeline registers that depend on nothing but `held` inputs."""
-    still, lines = set(held), text.splitlines()
-    assigned = [(i, _ASSIGNED.match(line)) for i, line in enumerate(lines)]
-    pending = [(i, m["to"], m["to_bits"], m["value"]) for i, m in assigned if m]
-    registers = {}
-    while True:
-        more = [
-            (i, to, value)
-            for i, to, bits, value in pending
-            if not bits and to not in still and set(_NAME.findall(_LITERAL.sub("", value))) <= still
-        ]
-        if not more:
-            break
-        still |= {to for _, to, _ in more}
-        registers |= {i: (to, value) for i, to, value in more if "<=" in lines[i]}
-    wires = {to for to, _ in registers.values()}
-    kept = []
-    for i, line in enumerate(lines):
-        declared = _REGISTER.match(line)
-        if declared and declared["name"] in wires:
-            kept.append(line.replace("reg", "wire", 1))
-        elif i not in registers:
-            kept.append(line)
-    end = len(kept) - 1 - kept[::-1].index("endmodule")
-    kept[end:end] = [f"  assign {to} = {value};" for to, value in registers.values()]
-    return "\n".join([*kept, ""])
+def _staged(module: Module, package: Any, stages: int, xls: ModuleType) -> str:
+    """Verilog of a function whose stages are chosen by the delays of an FPGA."""
+    fabric = _fabric()
+    function = fabric.parse(package.to_string())
+    plan = fabric.schedule(function, stages, module.held)
+
+    def translate(text: str, name: str) -> str:
+        part = xls.Package.parse_ir(text)
+        part.set_top(name)
+        options = {"generator": "combinational", "module_name": name, **PLAIN}
+        translated: str = part.schedule_and_codegen(**options).get_verilog_text()
+        return translated
+
+    text: str = fabric.verilog(module.name, function, plan, module.held, translate)
+    return text
+
+
+def _fabric() -> ModuleType:
+    """The module `fabric.py` beside this one."""
+    name = "copal_hls_fabric"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, HERE / "fabric.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(sys.modules[name])
+        except ImportError as error:
+            del sys.modules[name]
+            raise MissingToolError(f"scipy cannot be imported: {error}") from error
+    return sys.modules[name]
 
 
 def _xls() -> ModuleType:

