@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from copal.errors import ProgramError
 from copal.program import GRADIENT_OPS, Op, Program
 
 PRODUCTS = frozenset({"dense", "dense_grad_input"})
@@ -52,7 +53,13 @@ Step = Heavy | Light
 
 
 def steps(program: Program) -> list[Step]:
-    """The steps of `program` in order of execution."""
+    """The steps of `program` in order of execution.
+
+    Raises:
+        ProgramError: It has an operation without a device function.
+    """
+    if program.opaque() is not None:
+        raise ProgramError("opaque", "operations of `copal.program.OPS`", str(program.opaque()))
     fused = _fused(program)
     skipped = {second.output.name for second in fused.values() if second.output is not None}
     found: list[Step] = []

@@ -32,7 +32,8 @@ def shares(batch_size: int, learners: int = 1, rows: int | None = None) -> Share
     Args:
         batch_size: Rows of a batch.
         learners: Shares; 1: as many as are good.
-        rows: Rows at a time; None: 4 for small batches, 8, or 16 for more than 1,024.
+        rows: Rows at a time; None: 4 up to a batch of 128, 8 up to 512, then 16: where what a block
+            computes takes as long as the weights that it reads.
 
     Raises:
         ConfigError: A share would have no row, or `rows` is none of 1, 2, 4, 8 and 16.
@@ -40,7 +41,7 @@ def shares(batch_size: int, learners: int = 1, rows: int | None = None) -> Share
     if batch_size < 1 or not 1 <= learners <= batch_size:
         raise ConfigError("learners", f"1 to {batch_size}, the rows of a batch", str(learners))
     if rows is None:
-        wanted = 4 if batch_size <= 128 else 8 if batch_size <= 8 * MAX_SHARES else MAX_ROWS
+        wanted = 4 if batch_size <= 128 else 8 if batch_size <= 512 else MAX_ROWS
         rows = min(wanted, 1 << (batch_size - 1).bit_length())
     if rows not in (1, 2, 4, 8, MAX_ROWS):
         raise ConfigError("rows", "1, 2, 4, 8 or 16", str(rows))
