@@ -235,12 +235,15 @@ def _update(config: ShowConfig) -> Any:
 
 def bench(args: Sequence[str]) -> int:
     """Measure the replay buffer, one learner update, or training, beside the peers."""
-    from copal.bench import BENCHES
+    from copal.bench import BENCHES, Bench
+    from copal.codesign import bench as codesign
 
-    name = _choose("copal bench", args, {k: (v.run, v.help) for k, v in BENCHES.items()})
+    own = Bench(codesign.run, "predicted beside achieved throughput", codesign.CodesignBench)
+    benches = {**BENCHES, "codesign": own}
+    name = _choose("copal bench", args, {k: (v.run, v.help) for k, v in benches.items()})
     if name is None:
         return 0
-    chosen = BENCHES[name]
+    chosen = benches[name]
     return chosen.run(_parse(chosen.config, f"copal bench {name}", args[1:]))
 
 
