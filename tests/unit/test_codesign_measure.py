@@ -73,6 +73,7 @@ def test_profile_of_four_backends(tmp_path: Path) -> None:
     assert all(len(p.rates) == 1 for c in (found.actors, cpu, torch) for p in c.points)
     both = {(o.backend, o.actors, o.learners) for o in found.overlaps}
     assert {("cpu", 1, 1), ("torch", 1, 1)} <= both
+    assert all(len(o.held_steps_per_s) == 1 for o in found.overlaps)
     stages = {(c.backend, c.stage) for c in found.costs}
     assert {("", "env"), ("", "inference"), ("", "insert")} <= stages
     for name in ("sample", "update", "priority", "row_program", "reduce"):
@@ -113,7 +114,7 @@ def test_an_interrupted_profile_goes_on_where_it_was(
     assert not half.costs
     done = measure.measure(brief(path, backends=("cpu",)))
     assert done.actors == half.actors
-    assert len(calls) == 3 + 3
+    assert len(calls) == 3 + 4  # both at once is measured without a gate and with one
     assert done.costs
 
 

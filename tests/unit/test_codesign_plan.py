@@ -177,6 +177,17 @@ def test_the_prediction_knows_what_both_at_once_costs() -> None:
     assert not both.chosen.predicted.assumed
 
 
+def test_what_waking_costs_is_taken_from_the_run_with_a_gate() -> None:
+    """At its interval the prediction is what was measured; at others it costs less or more."""
+    learners = [curve("cpu", [5000.0, 5000.0])]
+    overlap = Overlap("cpu", 1, 1, (20_000.0,), (5000.0,), {}, 1.0, (4000.0,))
+    profile = make(2, [20_000.0, 30_000.0], learners, overlaps=(overlap,))
+    assert allocate(profile).chosen.predicted.env_steps_per_s == pytest.approx(4000, rel=0.03)
+    rare = allocate(profile, update_interval=0.125).chosen.predicted
+    # An actor is woken for half the slack, so for more updates at once.
+    assert 4000 < rare.updates_per_s <= 5050
+
+
 def test_slowdowns_between_two_measurements_are_interpolated() -> None:
     """In proportion to the actors; equal rates of both sides make it visible."""
     f_a, f_l = [100.0 * x for x in range(1, 10)], [500.0] * 9

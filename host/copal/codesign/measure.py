@@ -77,7 +77,7 @@ def measure(config: ProfileConfig) -> Profile:
             learners=tuple(_empty(config, name, reasons[name], rig) for name in config.backends),
             repeats=config.repeats,
         )
-        profile = _continued(profile, before, path, force=config.force)
+        profile = _continued(profile, before, path, config)
         profile.save(path)
         work = _Work(config, rig, profile, path)
         return work.run()
@@ -118,7 +118,11 @@ class _Work:
     def _measure(self, task: Task, window_s: float) -> None:
         learner = self._learner(task.backend, task.learners) if task.learners else None
         found = self._rig.measure(task.actors, learner, task.learners, window_s)
-        self.profile = added(self.profile, task, found)
+        held = None
+        if task.actors and task.learners:
+            gate = self._rig.gate(task.actors, self._config.update_interval)
+            held = self._rig.measure(task.actors, learner, task.learners, window_s, gate=gate)
+        self.profile = added(self.profile, task, found, held, self._config.update_interval)
 
     def _learner(self, backend: str, learners: int) -> Learner:
         key = (backend, learners)
@@ -175,10 +179,21 @@ def splits(cores: int) -> list[int]:
     return sorted({min(max(1, round(cores * part / 4)), cores - 1) for part in range(5)})
 
 
-def added(profile: Profile, task: Task, found: Sample) -> Profile:
-    """The profile with one more repetition of a measurement."""
-    if task.actors and task.learners:
-        return replace(profile, overlaps=_with_overlap(profile.overlaps, task, found))
+def added(
+    profile: Profile, task: Task, found: Sample, held: Sample | None, interval: float
+) -> Profile:
+    """The profile with one more repetition of a measurement.
+
+    Args:
+        profile: As it was.
+        task: What was measured.
+        found: With nobody waiting.
+        held: Both at once, held to a ratio.
+        interval: Env steps an update of that ratio.
+    """
+    if held is not None:
+        overlaps = _with_overlap(profile.overlaps, task, found, held, interval)
+        return replace(profile, overlaps=overlaps)
     if task.actors:
         curve = _with_point(profile.actors, task.actors, found.env_steps_per_s, found.stages)
         return replace(profile, actors=curve)
@@ -198,7 +213,9 @@ def _with_point(curve: Curve, x: int, rate: float, stages: Mapping[str, float]) 
     return replace(curve, points=tuple(known_points[k] for k in sorted(known_points)))
 
 
-def _with_overlap(overlaps: tuple[Overlap, ...], task: Task, found: Sample) -> tuple[Overlap, ...]:
+def _with_overlap(
+    overlaps: tuple[Overlap, ...], task: Task, found: Sample, held: Sample, interval: float
+) -> tuple[Overlap, ...]:
     key = (task.backend, task.actors, task.learners)
     kept = {(o.backend, o.actors, o.learners): o for o in overlaps}
     old = kept.get(key, Overlap(*key, (), ()))
@@ -207,6 +224,8 @@ def _with_overlap(overlaps: tuple[Overlap, ...], task: Task, found: Sample) -> t
         (*old.env_steps_per_s, found.env_steps_per_s),
         (*old.updates_per_s, found.updates_per_s),
         _joined(old.stages, found.stages),
+        interval,
+        (*old.held_steps_per_s, held.env_steps_per_s),
     )
     return tuple(kept.values())
 
@@ -275,13 +294,13 @@ def _before(path: Path, config: ProfileConfig, here: Mapping[str, Any]) -> Profi
     return found
 
 
-def _continued(new: Profile, before: Profile | None, path: Path, *, force: bool) -> Profile:
+def _continued(new: Profile, before: Profile | None, path: Path, config: ProfileConfig) -> Profile:
     """`new` with the measurements of `before`.
 
     Raises:
         ConfigError: That one is of other settings.
     """
-    if before is None or force:
+    if before is None or config.force:
         return new
     wanted, found = new.settings, before.settings
     for name, old, now in [
@@ -304,7 +323,9 @@ def _continued(new: Profile, before: Profile | None, path: Path, *, force: bool)
 
     learners = tuple(c if c.simulated else same(c) for c in new.learners)
     names = {c.backend for c in learners if not c.absent and not c.simulated}
-    overlaps = tuple(o for o in before.overlaps if o.backend in names)
+    overlaps = tuple(
+        o for o in before.overlaps if o.backend in names and o.interval == config.update_interval
+    )
     complete = set(map(_kind, learners)) == set(map(_kind, before.learners))
     return replace(
         new,

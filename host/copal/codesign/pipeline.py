@@ -55,6 +55,9 @@ class Pipeline:
     """How many times longer an update takes while all actors work."""
     wake_s: float = 20e-6
     """Seconds from the gate's signal until a sleeper goes on."""
+    notify_s: float = 0.0
+    """Seconds that waking somebody costs whoever wakes: the call, and, where the system lets the
+    woken thread run first on the same core, that."""
 
     def __post_init__(self) -> None:
         for name in ("actors", "learners", "num_envs"):
@@ -66,8 +69,9 @@ class Pipeline:
         for name in ("actor_slowdown", "learner_slowdown"):
             if not (1 <= getattr(self, name) < math.inf):
                 raise ConfigError(name, "a finite number of at least 1", str(getattr(self, name)))
-        if not (0 <= self.wake_s < math.inf):
-            raise ConfigError("wake_s", "a finite number of at least 0", str(self.wake_s))
+        for name in ("wake_s", "notify_s"):
+            if not (0 <= getattr(self, name) < math.inf):
+                raise ConfigError(name, "a finite number of at least 0", str(getattr(self, name)))
 
 
 @dataclass(frozen=True)
@@ -127,8 +131,8 @@ class _Side:
             self._lengths = (self._rng.gamma(k, 1 / k, 1024) * self._mean_s).tolist()
         return self._lengths.pop()
 
-    def begin(self, worker: int) -> None:
-        heapq.heappush(self._ends, (self._clock + self._length(), worker))
+    def begin(self, worker: int, extra_s: float) -> None:
+        heapq.heappush(self._ends, (self._clock + self._length() + extra_s, worker))
 
     def slow_down(self, others_busy: float) -> None:
         self.speed = 1.0 / (1.0 + self._extra * others_busy)
@@ -154,7 +158,7 @@ class _Run:
         self._learning = _Side(p.learners, p.update_s, p.learner_slowdown, rng)
         self._slack = SLACK_STEPS * p.actors * p.num_envs
         self._steps = self._rows = self._begun = self._updates = 0
-        self._now = 0.0
+        self._now = self._owed_s = 0.0
         self._asleep: deque[int] = deque()
         self._resting: deque[int] = deque()
         self._look_at = math.inf  # when a learner that rests looks by itself and finds an update
@@ -209,6 +213,11 @@ class _Run:
             self._look_at = math.inf
             self._look(self._resting.popleft())
 
+    def _spent(self) -> float:
+        """What the worker that goes on has just spent on waking others."""
+        spent, self._owed_s = self._owed_s, 0.0
+        return spent
+
     def _next_update(self) -> float:
         return (self._updates + 1) * self._p.update_interval
 
@@ -217,16 +226,17 @@ class _Run:
         n = self._p.num_envs
         if self._steps + n <= self._next_update() + self._slack:
             self._steps += n
-            self._acting.begin(actor)
+            self._acting.begin(actor, self._spent())
         else:
             self._wake_learner()
             self._asleep.append(actor)
+            self._owed_s = 0.0  # who goes to sleep loses nothing by having woken somebody
 
     def _look(self, learner: int) -> None:
         """A learner asks the gate for an update."""
         if self._due():
             self._begun += 1
-            self._learning.begin(learner)
+            self._learning.begin(learner, self._spent())
             if self._due():
                 self._wake_learner()
         else:
@@ -258,3 +268,4 @@ class _Run:
 
     def _wake(self, side: int, worker: int) -> None:
         heapq.heappush(self._wakes, (self._now + self._p.wake_s, side, worker))
+        self._owed_s += self._p.notify_s

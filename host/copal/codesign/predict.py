@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from copal.codesign.pipeline import Pipeline, simulate
 from copal.codesign.profile import Curve, Overlap, Profile, Stages
 from copal.codesign.solve import Allocation
 from copal.codesign.stages import ACTING, LEARNING
+
+FIT_UPDATES = 1_000
+"""Length of a simulation while the cost of waking is searched for."""
+FIT_ROUNDS = 12
+"""Halvings of that search."""
 
 
 @dataclass(frozen=True)
@@ -37,31 +42,20 @@ def predict(profile: Profile, curve: Curve, allocation: Allocation) -> Predicted
     """Runs the pipeline with the rates of the profile.
 
     How much one side slows the other down is taken from the measurements of both at once, between
-    two of them in proportion to the number of actors.
+    two of them in proportion to the number of actors; what waking costs from those with a gate.
 
     Args:
         profile: What was measured.
         curve: f_l of the backend.
         allocation: Actors and learners.
     """
-    settings = profile.settings
-    num_envs = int(settings.get("num_envs", 1))
-    at_once = allocation.learners if settings.get("learner_mode") == "async" else 1
     near = _near(profile, curve.backend, allocation.actors)
-    actor_slow, learner_slow = _slowdowns(profile, curve, near, allocation.actors)
-    found = simulate(
-        Pipeline(
-            actors=allocation.actors,
-            step_s=allocation.actors * num_envs / allocation.actor_rate,
-            update_s=at_once / allocation.learner_rate,
-            learners=at_once,
-            num_envs=num_envs,
-            update_interval=allocation.update_interval,
-            actor_slowdown=actor_slow,
-            learner_slowdown=learner_slow,
-            wake_s=profile.wake_us * 1e-6,
+    paper = _pipeline(profile, allocation, _slowdowns(profile, curve, near, allocation.actors))
+    if near:
+        paper = replace(
+            paper, notify_s=_notify_s(profile, curve, _nearest(near, allocation.actors))
         )
-    )
+    found = simulate(paper)
     acting = _stages(profile.actors, allocation.actors)
     learning = _stages(curve, allocation.learners)
     both = _nearest(near, allocation.actors).stages if near else {}
@@ -79,6 +73,43 @@ def predict(profile: Profile, curve: Curve, allocation: Allocation) -> Predicted
         stages,
         assumed,
     )
+
+
+def _pipeline(profile: Profile, allocation: Allocation, slowdowns: tuple[float, float]) -> Pipeline:
+    """The machine on paper, waking for nothing."""
+    settings = profile.settings
+    num_envs = int(settings.get("num_envs", 1))
+    at_once = allocation.learners if settings.get("learner_mode") == "async" else 1
+    return Pipeline(
+        actors=allocation.actors,
+        step_s=allocation.actors * num_envs / allocation.actor_rate,
+        update_s=at_once / allocation.learner_rate,
+        learners=at_once,
+        num_envs=num_envs,
+        update_interval=allocation.update_interval,
+        actor_slowdown=slowdowns[0],
+        learner_slowdown=slowdowns[1],
+        wake_s=profile.wake_us * 1e-6,
+    )
+
+
+def _notify_s(profile: Profile, curve: Curve, overlap: Overlap) -> float:
+    """What waking somebody costs, so that the simulation does what was measured with the gate."""
+    acting = {p.x: p.median for p in profile.actors.points}.get(overlap.actors)
+    learning = {p.x: p.median for p in curve.points}.get(overlap.learners)
+    if not overlap.held_steps_per_s or acting is None or learning is None:
+        return 0.0
+    wanted = statistics.median(overlap.held_steps_per_s)
+    held = Allocation(overlap.actors, overlap.learners, acting, learning, overlap.interval)
+    paper = _pipeline(profile, held, _slowdowns(profile, curve, [overlap], overlap.actors))
+    if simulate(paper, FIT_UPDATES).env_steps_per_s <= wanted:
+        return 0.0
+    low, high = 0.0, 4 * (paper.step_s + paper.update_s)
+    for _ in range(FIT_ROUNDS):
+        middle = (low + high) / 2
+        rate = simulate(replace(paper, notify_s=middle), FIT_UPDATES).env_steps_per_s
+        low, high = (middle, high) if rate > wanted else (low, middle)
+    return (low + high) / 2
 
 
 def _near(profile: Profile, backend: str, actors: int) -> list[Overlap]:

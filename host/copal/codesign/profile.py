@@ -104,7 +104,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Both sides running at once, neither waiting for the other."""
+    """Both sides running at once: neither waiting for the other, and held to a ratio."""
 
     backend: str
     """What ran the updates."""
@@ -118,6 +118,10 @@ class Overlap:
     """One a repetition."""
     stages: Stages = field(default_factory=dict)
     """Microseconds of each stage, an env step or an update, one a repetition."""
+    interval: float = 1.0
+    """Env steps an update that the gate held in `held_steps_per_s`."""
+    held_steps_per_s: tuple[float, ...] = ()
+    """Env steps a second with the gate, one a repetition."""
 
 
 @dataclass(frozen=True)
@@ -339,6 +343,8 @@ def _overlap(data: Mapping[str, Any]) -> Overlap:
         _rates(data["env_steps_per_s"]),
         _rates(data["updates_per_s"]),
         _stages(data),
+        float(data.get("interval", 1.0)),
+        _rates(data["held_steps_per_s"]) if data.get("held_steps_per_s") else (),
     )
 
 

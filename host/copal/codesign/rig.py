@@ -169,6 +169,11 @@ class Rig:
         self._run(actors, loop, loop_gate, watch)
         return found[0]
 
+    def gate(self, actors: int, update_interval: float) -> Any:
+        """A gate that holds the ratio, with a run's slack."""
+        slack = session.SLACK_STEPS * actors * self.config.num_envs
+        return native.RatioGate(update_interval, 0, slack)
+
     def _loop(self, learner: Learner, learners: int, gate: Any) -> loops.Loop:
         asynchronous = self.config.learner_mode == "async" and self.config.backend == "cpu"
         return loops.make(
