@@ -118,6 +118,7 @@ def _round(config: CodesignBench, case: str) -> Row:
             ProfileConfig(
                 **shared,
                 backends=(config.backend,),
+                update_interval=config.update_interval,
                 seconds=config.profile_seconds,
                 repeats=3,
                 out=Path(folder) / "profile.json",

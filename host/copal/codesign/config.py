@@ -45,7 +45,8 @@ _NOT_MEASURED = ("resume", "deterministic", "actors", "learners", "backend")
 class ProfileConfig(TrainConfig):
     """Measure env steps a second over actors and updates a second over learners, here.
 
-    Takes the settings of `copal train`; those that a speed depends on count.
+    Takes the settings of `copal train`; those that a speed depends on count. Both sides at once are
+    also measured with the gate at `update_interval`, which predictions are the best for.
 
     Raises:
         ConfigError: A value is out of range.

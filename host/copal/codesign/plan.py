@@ -261,6 +261,13 @@ def _notes(profile: Profile, chosen: Choice, cores: int) -> list[str]:
         found.append(
             f"the prediction assumes {chosen.predicted.assumed}: both at once not measured"
         )
+    held = {o.interval for o in profile.overlaps if o.backend == chosen.backend}
+    if held and a.update_interval not in held:
+        found.append(
+            f"what waiting at the gate costs was measured at update_interval "
+            f"{' and '.join(f'{u:g}' for u in sorted(held))}: a profile at {a.update_interval:g} "
+            "predicts better"
+        )
     if chosen.simulated:
         found.append(f"{chosen.backend}: {chosen.source}")
     wide = [p for p in profile.actors.points if p.x == a.actors and p.spread > 0.3]
