@@ -31,6 +31,8 @@ from copal.runtime.settings import known
 DEFAULT_OUT = Path("profile.json")
 LONGEST_S = 1.0
 """Longest window of one measurement."""
+HELD_WINDOWS = 2.0
+"""Windows that a run with the gate takes: where threads that wake often land is up to chance."""
 SHORTEST_S = 0.1
 """Shortest one, whatever the time for all of them."""
 
@@ -93,7 +95,8 @@ class _Work:
         missing = list(self._missing())
         if not missing and self.profile.costs:
             return self.profile
-        window_s = self._config.seconds / max(1, len(missing)) - WARM_S
+        windows = len(missing) + HELD_WINDOWS * sum(t.actors > 0 < t.learners for t in missing)
+        window_s = self._config.seconds / max(1.0, windows) - WARM_S
         window_s = min(LONGEST_S, max(SHORTEST_S, window_s))
         with Progress(len(missing) + 2, quiet=self._config.quiet) as show:
             show.next("filling the replay")
@@ -121,7 +124,8 @@ class _Work:
         held = None
         if task.actors and task.learners:
             gate = self._rig.gate(task.actors, self._config.update_interval)
-            held = self._rig.measure(task.actors, learner, task.learners, window_s, gate=gate)
+            long_s = HELD_WINDOWS * window_s
+            held = self._rig.measure(task.actors, learner, task.learners, long_s, gate=gate)
         self.profile = added(self.profile, task, found, held, self._config.update_interval)
 
     def _learner(self, backend: str, learners: int) -> Learner:
