@@ -399,7 +399,8 @@ def _check_sizes(c: TrainConfig) -> None:
 
 
 def _check_pairs(c: TrainConfig) -> None:
-    _check_backend_settings(c)
+    if c.resume is None:  # else the run knows its backend
+        _check_backend_settings(c)
     envpool = c.vectorization == "envpool"
     if c.deterministic and envpool:
         raise ConfigError(

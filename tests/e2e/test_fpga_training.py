@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import copal
 from copal import cli
 from copal.backends.fpga import PUBLISH_INTERVAL, EngineLearner, FpgaBackend
-from copal.errors import ConfigError, FpgaTimeoutError
+from copal.errors import CheckpointError, ConfigError, FpgaError, FpgaTimeoutError
 from copal.fpga import tools
 from copal.fpga.device import Beats
 from copal.fpga.model_device import ModelDevice
@@ -131,6 +132,67 @@ def test_run_goes_on_with_another_backend(tmp_path: Path) -> None:
     )
     assert third.updates == 300
     assert "engine of 64 lanes" in third.report
+
+
+def test_settings_of_the_engine_are_those_of_the_run_that_is_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--device` and `--lanes` need no `--backend` then, and are refused if the run has another."""
+    first = copal.train(small(tmp_path, steps=200))
+    resume = ["train", "--quiet", "--resume", str(first.out)]
+    assert cli.main([*resume, "--steps", "300", "--lanes", "64", "--device", "model"]) == 0
+    assert "engine of 64 lanes" in capsys.readouterr().out
+    for wrong in (["--device", "nonsense"], ["--lanes", "63"], ["--backend", "cpu"]):
+        flags = [*resume, "--steps", "400", "--clock-mhz", "50", *wrong]
+        assert cli.main(flags) == 2
+        assert wrong[1] in capsys.readouterr().err
+    assert json.loads((first.out / "config.json").read_text())["steps"] == 300
+
+
+@pytest.mark.parametrize("damage", ["n_step", "folder"])
+def test_a_run_that_does_not_begin_frees_its_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """A board is for the next run, whatever was wrong with this one."""
+    first = copal.train(small(tmp_path, steps=200))
+    opened: list[ModelDevice] = []
+
+    class Noted(ModelDevice):
+        """A model that is remembered."""
+
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            opened.append(self)
+
+    monkeypatch.setattr("copal.fpga.model_device.ModelDevice", Noted)
+    file = first.out / "config.json"
+    if damage == "n_step":
+        file.write_text(json.dumps({**json.loads(file.read_text()), "n_step": 3}))
+    else:
+        (first.out / ".config.json.new").mkdir()
+    with pytest.raises((CheckpointError, ConfigError)):
+        copal.train(copal.TrainConfig(resume=first.out, steps=300, quiet=True))
+    with pytest.raises(FpgaError, match="one that was closed"):
+        opened[0].read32(0)  # the others are of self-tests
+
+
+class Slow(ModelDevice):
+    """A model whose last update takes longer than others may."""
+
+    def exchange(self, tx: Beats, rx: Beats, timeout_s: float) -> int:
+        """As the model, after a while."""
+        if self._port.runs > 20:
+            time.sleep(0.3)
+        return super().exchange(tx, rx, timeout_s)
+
+
+def test_the_end_of_a_run_waits_for_an_update_as_long_as_the_device_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A simulated engine needs minutes for an update of a large network."""
+    monkeypatch.setattr("copal.fpga.model_device.ModelDevice", Slow)
+    monkeypatch.setattr("copal.runtime.trainer.STALL_S", 0.05)
+    assert copal.train(small(tmp_path, steps=112)).updates == 12
 
 
 class Silent(ModelDevice):

@@ -80,4 +80,6 @@ def test_unknown_device_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UnknownNameError, match="`port`"):
         simulate.run(simulate.SimulateConfig(dut="prt"))
     assert cli.main(["simulate", "--dut", "prt"]) == 2
+    for seconds in ("-1", "nan", "inf"):
+        assert cli.main(["simulate", "--seconds", seconds]) == 2
     assert "port" in capsys.readouterr().err

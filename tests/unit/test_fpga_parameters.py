@@ -86,8 +86,9 @@ def test_smallest_depths_are_powers_of_two() -> None:
 def test_sums_have_to_fit() -> None:
     """Layers and batches that are too wide for the accumulators are refused."""
     wide = dqn_built(3, 2, (1025,)).update
-    with pytest.raises(ConfigError, match="sum_bits"):
+    with pytest.raises(ConfigError, match="sum_bits") as caught:
         compile_update(wide, engine(sum_bits=48), 8)
+    assert "more `sum_bits`" not in str(caught.value.hint), "there are none"
     with pytest.raises(ConfigError, match="batch_size"):
         compile_update(dqn_built().update, engine(), 1 << 15)
     with pytest.raises(ConfigError, match="block_rows"):

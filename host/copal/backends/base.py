@@ -51,6 +51,8 @@ class Learner(Protocol):
     publish_interval: int = 1
     """Updates after which a loop reads the weights for the actors again; it reads them anyway
     before they are evaluated or kept."""
+    update_limit_s: float = 0.0
+    """Longest time that an update may take, where it is long; the end of a run waits for it."""
 
     @property
     def updates(self) -> int:

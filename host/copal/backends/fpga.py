@@ -35,6 +35,8 @@ class EngineLearner(Learner):
         self._driver = driver
         self._read: dict[str, tuple[int, NDArray[np.float32]]] = {}
         self._mean_abs_td = float("nan")
+        # A simulated engine takes minutes for large networks, and stops by its own limit.
+        self.update_limit_s = 2 * driver.timeout_s
         self.load_state(state)
 
     @property

@@ -16,6 +16,9 @@ from copal.fpga.isa import FIELDS, HEAD
 ABI = 1
 ID = 0x434F504C
 
+MOST_SUM_BITS = 48
+"""What the adder behind a multiplier has."""
+
 #: Pipeline stages asked of XLS, a module. `float` lanes are deep so that adders reach the clock.
 STAGES: Mapping[str, int] = {
     "decode": 2,
@@ -92,8 +95,9 @@ class EngineConfig:
         if not self.a_bits <= self.b_bits <= 25:
             raise ConfigError("b_bits", f"{self.a_bits} to 25", str(self.b_bits))
         least = self.a_bits + self.b_bits + 4
-        if not least <= self.sum_bits <= 48:
-            raise ConfigError("sum_bits", f"{least} to 48", str(self.sum_bits))
+        if not least <= self.sum_bits <= MOST_SUM_BITS:
+            expected = f"{least} to {MOST_SUM_BITS}"
+            raise ConfigError("sum_bits", expected, str(self.sum_bits))
         for name, words in asdict(self.depths).items():
             most = 255 if name == "range" else 1 << 20
             if not 1 <= words <= most:

@@ -47,6 +47,7 @@ class EngineDriver:
         optimiser_steps: Trained network to Adam steps taken.
         losses: Mean of the newest `loss` by phase.
         report: Sums over all updates.
+        timeout_s: Limit of each transfer.
 
     Raises:
         FpgaError: The device is no engine that this driver knows, is built otherwise than the plan
@@ -63,11 +64,11 @@ class EngineDriver:
         timeout_s: float | None = None,
     ) -> None:
         self._device, self.plan = device, plan
-        self._timeout_s = TIMEOUT_S[device.name] if timeout_s is None else timeout_s
+        self.timeout_s = TIMEOUT_S[device.name] if timeout_s is None else timeout_s
         registers.check_id(device)
         registers.check_config(device, plan.config)
         selftest.check(device)
-        self._memories = EngineMemories(device, plan, self._timeout_s)
+        self._memories = EngineMemories(device, plan, self.timeout_s)
         self._exchanges: dict[tuple[Any, ...], tuple[UpdateExchange, NDArray[np.int64]]] = {}
         self._follower: ExponentFollower | None = None
         self._headroom = Headroom(plan)
@@ -173,7 +174,7 @@ class EngineDriver:
         self._prepare(columns)
         exchange, values = self._exchange(runs, phases)
         scalars, steps = self._scalars(runs)
-        outcome = exchange.run(columns, scalars, self._timeout_s)
+        outcome = exchange.run(columns, scalars, self.timeout_s)
         self.report.count_bytes(exchange.bytes_sent, exchange.bytes_received)
         if outcome.failed is not None:
             if not calibrated:

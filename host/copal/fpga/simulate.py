@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Literal
 
@@ -101,10 +102,11 @@ class Result:
 
 def run(config: SimulateConfig) -> int:
     """Runs what `config` asks for and prints a line a device; exit status 0 or 1."""
+    chosen = _chosen(config)
     seed = secrets.randbits(31) if config.seed is None else config.seed
     print(f"seed {seed}, simulator {config.simulator}")
     failed = 0
-    for name in _chosen(config):
+    for name in chosen:
         result = simulate(name, config, seed)
         failed += result.failed
         passed = result.tests - result.failed
@@ -182,8 +184,8 @@ def sources(dut: Dut, out: Path) -> list[Path]:
 
 
 def _chosen(config: SimulateConfig) -> list[str]:
-    if config.seconds < 0:
-        raise ConfigError("seconds", "0 or more", str(config.seconds))
+    if not 0 <= config.seconds < inf:
+        raise ConfigError("seconds", "0 or more, finite", str(config.seconds))
     if config.dut is None:
         return list(DUTS)
     if config.dut not in DUTS:

@@ -159,7 +159,8 @@ def _resumed(config: TrainConfig, folder: Path, given: Collection[str]) -> Train
     if chosen["backend"] != saved.backend:
         # Of the run so far, and nothing to this backend.
         chosen |= {name: None for name in BACKEND_SETTINGS if name not in given}
-    return settings.settled(TrainConfig(**{**chosen, "out": folder, "resume": folder}))
+    whole = TrainConfig(**{**chosen, "out": folder, "resume": None})
+    return settings.settled(dataclasses.replace(whole, resume=folder))
 
 
 def _own_settings(

@@ -134,6 +134,7 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
             batch_size=known(config.batch_size),
             learners=1 if asynchronous else config.learners,
         )
+        undo.callback(learner.close)
         replay = _replay(config, built) if found is None else _load_replay(config, found)
         store = _store(built, state)
         env_steps = 0 if found is None else int(found.counters["env_steps"])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -27,7 +28,7 @@ RECORD_INTERVAL_S = 1.0
 LAST_EPISODES = 100
 """Episodes that the training return is the mean of."""
 STALL_S = 120.0
-"""Longest wait for one update, or for a thread to end."""
+"""Longest wait for a thread to end, and for an update unless its learner may take longer."""
 
 Watch = Callable[[int, Mapping[str, Any]], Iterable[str]]
 """Takes env steps and the figures of each record; returns what is to be said about them."""
@@ -90,8 +91,11 @@ def _train(
     if found is not None:
         run_folder.refuse_finished(config, int(found.counters["env_steps"]), named)
     parts = session.build(config, control, found)
-    folder = run_folder.prepare(config)
-    with MetricsLog(folder, tensorboard=config.tensorboard) as log, signals(control):
+    with (
+        contextlib.closing(parts),
+        MetricsLog(run_folder.prepare(config), tensorboard=config.tensorboard) as log,
+        signals(control),
+    ):
         try:
             trainer = Trainer(parts, control, store, log, show, watch)
             if found is not None:
@@ -99,8 +103,6 @@ def _train(
             return trainer.run()
         except (LearnerFailedError, FpgaError) as e:
             raise type(e)(e.field, e.expected, e.got, _way_on(e.hint, store)) from e
-        finally:
-            parts.close()
 
 
 def _way_on(hint: str, store: CheckpointStore) -> str:
@@ -284,13 +286,14 @@ class Trainer:
         """Lets the learner finish the updates that the steps taken ask for."""
         loop = self._parts.loop
         self._parts.shared.gate.drain()
-        updates, limit = loop.updates, time.monotonic() + STALL_S
+        stall_s = max(STALL_S, self._parts.learner.update_limit_s)
+        updates, limit = loop.updates, time.monotonic() + stall_s
         while loop.running:
             loop.raise_if_failed()
             if loop.updates > updates:
-                updates, limit = loop.updates, time.monotonic() + STALL_S
+                updates, limit = loop.updates, time.monotonic() + stall_s
             elif time.monotonic() > limit:
-                raise LearnerFailedError("learner", f"an update within {STALL_S:g} s", "none")
+                raise LearnerFailedError("learner", f"an update within {stall_s:g} s", "none")
             time.sleep(0.001)
         loop.raise_if_failed()
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from copal.errors import ConfigError
 from copal.fpga.compiler.compile import compile_block
 from copal.fpga.compiler.plan import Plan
-from copal.fpga.config import Depths, EngineConfig
+from copal.fpga.config import MOST_SUM_BITS, Depths, EngineConfig
 from copal.program import Update
 
 _MOST_TILES = 255
@@ -94,17 +94,22 @@ def _longest_sum(config: EngineConfig) -> int:
 def _check_sums(update: Update, config: EngineConfig, batch_size: int) -> None:
     most = 1 << _MOST_SUMMED - (config.a_bits - 1)
     if not 1 <= batch_size <= most:
-        raise ConfigError("batch_size", f"1 to {most}", str(batch_size))
+        raise ConfigError(
+            "batch_size", f"1 to {most}", str(batch_size), "a bias gradient sums no more rows"
+        )
     longest = _longest_sum(config)
     for phase in update.phases:
         for op in phase.program.ops:
             if op.kind in ("dense", "dense_grad_input"):
                 summed = op.attrs["fan_in" if op.kind == "dense" else "fan_out"]
                 if summed > longest:
+                    remedy = f"use layers of at most {longest} inputs, or `--backend cpu`"
+                    if config.sum_bits < MOST_SUM_BITS:
+                        remedy = f"build the engine with more `sum_bits`, or {remedy}"
                     raise ConfigError(
                         "sum_bits", f"sums of {summed} products in `{phase.program.name}`",
                         f"{config.sum_bits} bits, enough for {longest}",
-                        "build the engine with more `sum_bits`, or use smaller layers",
+                        remedy,
                     )  # fmt: skip
 
 
