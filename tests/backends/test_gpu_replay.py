@@ -50,8 +50,9 @@ def _tree(replay: GpuReplay, of: str = "_tree") -> list[np.ndarray]:
 def test_parents_are_sums_and_maxima(rng: np.random.Generator, capacity: int) -> None:
     """Of 32 children each, after rows were added around the ring and updated."""
     replay = _replay(capacity)
-    n = min(capacity + 5, 1500)
-    replay.add(_rows(rng, n), rng.random(n).astype(np.float32))
+    for n in (min(capacity, 1500), min(capacity, 5)):
+        replay.add(_rows(rng, n), rng.random(n).astype(np.float32))
+    replay.add(_rows(rng, min(capacity, 1100)))
     replay.sample()
     replay.update_priorities(rng.standard_normal(BATCH).astype(np.float32))
     sums, maxima = _tree(replay), _tree(replay, "_maxima")
@@ -66,11 +67,11 @@ def test_parents_are_sums_and_maxima(rng: np.random.Generator, capacity: int) ->
 
 def test_priorities_are_those_of_the_cpu(rng: np.random.Generator) -> None:
     """New rows at the largest present, given ones, updates with repeated rows, over two laps."""
-    capacity = 100
+    capacity = 48
     ours, cpu = _replay(capacity), PrioritizedReplay(capacity, CPU, alpha=ALPHA, eps=EPS)
-    for n in (1, 7, 60, 50, 3, 100, 20):
+    for n in (1, 7, 30, 40, 3, 48, 20):
         rows = _rows(rng, n)
-        given = rng.random(n).astype(np.float32) if n == 50 else None
+        given = rng.random(n).astype(np.float32) if n == 40 else None
         powered = None if given is None else (given + np.float32(EPS)) ** np.float32(ALPHA)
         np.testing.assert_array_equal(ours.add(rows, powered), cpu.add(**rows, priority=given))
         drawn = ours.sample()
@@ -95,10 +96,11 @@ def _expected(leaves: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_draws_follow_their_definition(rng: np.random.Generator) -> None:
     """Each row by its share of the sum, from counted random numbers; never one of priority 0."""
-    replay = _replay(3000)
-    priority = rng.random(3000).astype(np.float32) ** 4
-    priority[rng.random(3000) < 0.5] = 0
-    rows = _rows(rng, 3000)
+    count = 1025
+    replay = _replay(count)
+    priority = rng.random(count).astype(np.float32) ** 4
+    priority[rng.random(count) < 0.5] = 0
+    rows = _rows(rng, count)
     replay.add(rows, priority)
     for number in range(5):
         drawn = replay.sample(0.7)
@@ -117,7 +119,7 @@ def test_draws_follow_their_definition(rng: np.random.Generator) -> None:
 
 def test_distribution_is_that_of_the_cpu_tree(rng: np.random.Generator) -> None:
     """Both draw every row as often as its priority says (chi-squared, six deviations)."""
-    rows, calls = 50, 150
+    rows, calls = 48, 150
     priority = rng.random(rows).astype(np.float32) + np.float32(0.05)
     columns = _rows(rng, rows)
     ours = _replay(rows)
@@ -144,8 +146,8 @@ def test_ids_go_around_the_ring(rng: np.random.Generator) -> None:
 
 
 def _session(device: GpuDevice, rng: np.random.Generator) -> tuple[Drawn, np.ndarray, bytes]:
-    replay = _replay(1100, device)
-    replay.add(_rows(rng, 1100), rng.random(1100).astype(np.float32))
+    replay = _replay(1025, device)
+    replay.add(_rows(rng, 1025), rng.random(1025).astype(np.float32))
     replay.sample()
     replay.update_priorities(rng.standard_normal(BATCH).astype(np.float32))
     drawn = replay.sample()
@@ -176,7 +178,7 @@ def test_order_of_threads_changes_nothing() -> None:
 
 def test_nothing_to_draw(rng: np.random.Generator) -> None:
     """No row, or only rows of priority 0."""
-    replay = _replay(50)
+    replay = _replay(48)
     with pytest.raises(EmptyReplayError, match="add rows first"):
         replay.sample()
     replay.add(_rows(rng, 9), np.zeros(9, np.float32))
@@ -188,8 +190,8 @@ def test_nothing_to_draw(rng: np.random.Generator) -> None:
 
 def test_bad_priorities_change_nothing(rng: np.random.Generator) -> None:
     """NaN and infinity, in new rows and in updates; the buffer works on."""
-    replay = _replay(50)
-    replay.add(_rows(rng, 50))
+    replay = _replay(48)
+    replay.add(_rows(rng, 48))
     before = replay.sample()
     leaves = replay.priorities()
     for bad in (np.nan, np.inf):
@@ -202,7 +204,7 @@ def test_bad_priorities_change_nothing(rng: np.random.Generator) -> None:
             replay.add(_rows(rng, 2), np.array([1, bad], np.float32))
     with pytest.raises(PriorityError):
         replay.add(_rows(rng, 1), np.array([-1], np.float32))
-    assert len(replay) == 50
+    assert len(replay) == 48
     replay.update_priorities(np.ones(BATCH, np.float32))
     assert (replay.priorities() != leaves).sum() == len(set(before.ids.tolist())) or np.allclose(
         leaves, (1 + EPS) ** ALPHA
@@ -211,7 +213,7 @@ def test_bad_priorities_change_nothing(rng: np.random.Generator) -> None:
 
 def test_bad_columns_and_settings(rng: np.random.Generator) -> None:
     """Named, before anything changes."""
-    replay = _replay(10)
+    replay = _replay(48)
     rows = _rows(rng, 2)
     for broken in ({**rows, "extra": rows["reward"]}, {"obs": rows["obs"]},
                    {**rows, "obs": rows["obs"][:, :2]}):  # fmt: skip
@@ -219,6 +221,9 @@ def test_bad_columns_and_settings(rng: np.random.Generator) -> None:
             replay.add(broken)
     with pytest.raises(SchemaError, match="td_error"):
         replay.update_priorities(np.ones(3, np.float32))
+    for n in (0, 49):
+        with pytest.raises(SchemaError, match="capacity = 48"):
+            replay.add(_rows(rng, n))
     replay.add(rows)
     with pytest.raises(ConfigError, match="beta"):
         replay.sample(1.5)

@@ -120,11 +120,17 @@ class GpuReplay:
             Their ids, uint64 [n].
 
         Raises:
-            SchemaError: A column is missing or has the wrong shape; nothing is changed.
+            SchemaError: A column is missing or has the wrong shape, or there are more rows than
+                fit; nothing is changed.
             PriorityError: A priority is NaN, infinite or negative; nothing is changed.
         """
         rows = self._layout.pack(columns)
         n = len(rows)
+        if not 1 <= n <= self.capacity:
+            raise SchemaError(
+                "add", f"1 to capacity = {self.capacity} rows", str(n),
+                "add the rows in several calls",
+            )  # fmt: skip
         if priority is not None:
             priority = np.ascontiguousarray(priority, np.float32)
             if priority.shape != (n,):
@@ -132,10 +138,12 @@ class GpuReplay:
             if not (np.isfinite(priority) & (priority >= 0)).all():
                 raise PriorityError("priority", "finite numbers from 0 on", "others")
         ids = np.arange(self._inserted, self._inserted + n, dtype=np.uint64)
-        # No two rows of a launch share a slot.
-        step = min(_STAGED, self.capacity)
-        for start in range(0, n, step):
-            part = slice(start, min(start + step, n))
+        parts = [slice(at, min(at + _STAGED, n)) for at in range(0, n, _STAGED)]
+        if priority is None and int(ids[-1]) >= self.capacity:
+            # Rows that go do not count among the priorities present.
+            for part in parts:
+                self._zero(ids[part])
+        for part in parts:
             self._insert(rows[part], None if priority is None else priority[part])
         return ids
 
@@ -146,10 +154,6 @@ class GpuReplay:
         self._upload(self._slots, (numbers % self.capacity).astype(np.int32))
         if priority is not None:
             self._upload(self._values, priority)
-        elif numbers[-1] >= self.capacity:
-            # Rows that go do not count among the priorities present.
-            self._upload(self._values, np.zeros(n, np.float32))
-            self._set(Pointer(self._slots), Pointer(self._values), n, _RAW)
         mode = _LARGEST if priority is None else _RAW
         arguments = (Pointer(self._rows), Pointer(self._staging), Pointer(self._slots), n)
         grid = (-(-n // WARPS), 1)
@@ -157,6 +161,13 @@ class GpuReplay:
         self._set(Pointer(self._slots), Pointer(self._values), n, mode)
         self._inserted += n
         # The staging memory is written again by the next call.
+        self._device.mark().wait()
+
+    def _zero(self, ids: NDArray[np.uint64]) -> None:
+        """Sets the priorities of slots to zero."""
+        self._upload(self._slots, (ids % np.uint64(self.capacity)).astype(np.int32))
+        self._upload(self._values, np.zeros(len(ids), np.float32))
+        self._set(Pointer(self._slots), Pointer(self._values), len(ids), _RAW)
         self._device.mark().wait()
 
     def enqueue_sample(self, batch: Pointer | None = None) -> None:
