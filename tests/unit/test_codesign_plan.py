@@ -165,6 +165,15 @@ def test_56_cores_on_paper() -> None:
     assert any("both at once not measured" in note for note in plan.notes)
 
 
+def test_the_curves_of_the_documents_give_the_documents_plan() -> None:
+    """The what-if that docs/codesign.md prints."""
+    folder = Path(__file__).resolve().parents[2] / "docs"
+    plan = allocate(Profile.load(folder / "results" / "curves-56-cores.json"), cores=56)
+    lines = (folder / "codesign.md").read_text().splitlines()
+    printed = [line for line in plan_text(plan).splitlines() if "predicted" not in line]
+    assert [line for line in printed if f"    {line}" not in lines] == []
+
+
 def test_the_prediction_knows_what_both_at_once_costs() -> None:
     """Measured slowdowns bring the prediction below the curves."""
     learners = [curve("cpu", [1000.0, 1500.0])]
@@ -175,6 +184,18 @@ def test_the_prediction_knows_what_both_at_once_costs() -> None:
     # Neither rate alone: while one side waits the other one is faster.
     assert 480 < both.chosen.predicted.env_steps_per_s < 620
     assert not both.chosen.predicted.assumed
+
+
+def test_stages_are_those_of_the_run_with_a_gate() -> None:
+    """At its interval; elsewhere a mixture of alone and both at once."""
+    alone, both = {"update": (100.0,)}, {"update": (200.0,)}
+    cpu = Curve("cpu", tuple(Point(x, (5000.0,), alone) for x in (1, 2)))
+    held = {"update": (150.0, 170.0, 160.0), "wait": (9.0,)}
+    overlap = Overlap("cpu", 1, 1, (5000.0,), (5000.0,), both, 1.0, (5000.0,), held)
+    profile = make(2, [50_000.0, 50_000.0], [cpu], overlaps=(overlap,))
+    assert allocate(profile).chosen.predicted.stages == {"update": 160.0}
+    told = allocate(profile, update_interval=2.0).chosen.predicted
+    assert told.stages["update"] == pytest.approx(100 + 100 * told.actor_busy)
 
 
 def test_what_waking_costs_is_taken_from_the_run_with_a_gate() -> None:

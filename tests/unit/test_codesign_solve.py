@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from copal.codesign.solve import OBJECTIVES, Allocation, solve
+from copal.codesign.solve import OBJECTIVES, Allocation, closest, solve
 from copal.errors import ConfigError, PlanError
 
 
@@ -128,3 +128,20 @@ def test_unknown_objective_is_refused() -> None:
     """The known ones are listed."""
     with pytest.raises(ConfigError, match="energy-proxy"):
         solve([1.0], [1.0], cores=2, objective="speed")
+
+
+def test_closest_equals_a_search_of_all_pairs() -> None:
+    """The best balance, whatever the throughput."""
+    rng = np.random.default_rng()
+    for cores in (2, 3, 9, 40):
+        f_a, f_l = (curve(rng, int(rng.integers(1, cores + 1)), "ragged") for _ in range(2))
+        u = float(rng.uniform(0.05, 20))
+        pairs = [
+            max(a / (u * b), (u * b) / a)
+            for x_a, a in enumerate(f_a, 1)
+            for x_l, b in enumerate(f_l, 1)
+            if x_a + x_l <= cores
+        ]
+        found = closest(f_a, f_l, cores=cores, update_interval=u)
+        assert found.cores <= cores
+        assert max(found.balance, 1 / found.balance) == pytest.approx(min(pairs))

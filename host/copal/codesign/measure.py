@@ -230,6 +230,7 @@ def _with_overlap(
         _joined(old.stages, found.stages),
         interval,
         (*old.held_steps_per_s, held.env_steps_per_s),
+        _joined(old.held_stages, held.stages),
     )
     return tuple(kept.values())
 

@@ -12,7 +12,7 @@ from typing import Any
 from copal.codesign import mapping
 from copal.codesign.predict import Predicted, predict
 from copal.codesign.profile import SCHEMA, Profile, read, write
-from copal.codesign.solve import Allocation, check, solve
+from copal.codesign.solve import Allocation, check, closest, solve
 from copal.errors import PlanError
 
 FILE = "plan.json"
@@ -231,12 +231,14 @@ def _ranked(found: Sequence[Choice], objective: str) -> list[Choice]:
 def _why(chosen: Choice, other: Choice, objective: str) -> str:
     """What the winner has over another choice, in one sentence."""
     mine, its = chosen.score(objective), other.score(objective)
+    if objective == "throughput" and chosen.backend == other.backend:  # decided by the curves
+        mine, its = (c.allocation.env_steps_per_s for c in (chosen, other))
     less = 1 - its / mine
     if less > 5e-4:
         more = mine / its - 1
         what = {
             "throughput": f"{less:.1%} fewer env steps/s, limited by its "
-            f"{other.predicted.bottleneck}",
+            f"{other.allocation.bottleneck}",
             "latency": f"{more:.1%} more time from a step to what is learnt from it",
             "energy-proxy": f"{more:.1%} more core-seconds an env step",
         }[objective]
@@ -253,8 +255,15 @@ def _why(chosen: Choice, other: Choice, objective: str) -> str:
 def _notes(profile: Profile, chosen: Choice, cores: int) -> list[str]:
     found = []
     a = chosen.allocation
-    if not 1 / BALANCED <= a.balance <= BALANCED:
-        found.append(_imbalance(a))
+    own = next(c for c in profile.learners if c.backend == chosen.backend)
+    near = closest(
+        profile.actors.rates(cores - 1),
+        own.rates(cores - 1),
+        cores=cores,
+        update_interval=a.update_interval,
+    )
+    if not 1 / BALANCED <= near.balance <= BALANCED:
+        found.append(_imbalance(near))
     if cores > profile.cores:
         found.append(f"shared out {cores} cores, though the profile was made for {profile.cores}")
     if chosen.predicted.assumed and not chosen.simulated:

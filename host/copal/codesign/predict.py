@@ -7,10 +7,10 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from copal.codesign.pipeline import Pipeline, simulate
+from copal.codesign.pipeline import Outcome, Pipeline, simulate
 from copal.codesign.profile import Curve, Overlap, Profile, Stages
 from copal.codesign.solve import Allocation
-from copal.codesign.stages import ACTING, LEARNING
+from copal.codesign.stages import ACTING, LEARNING, STAGES
 
 FIT_UPDATES = 1_000
 """Length of a simulation while the cost of waking is searched for."""
@@ -56,13 +56,7 @@ def predict(profile: Profile, curve: Curve, allocation: Allocation) -> Predicted
             paper, notify_s=_notify_s(profile, curve, _nearest(near, allocation.actors))
         )
     found = simulate(paper)
-    acting = _stages(profile.actors, allocation.actors)
-    learning = _stages(curve, allocation.learners)
-    both = _nearest(near, allocation.actors).stages if near else {}
-    stages = {
-        **_mixed(ACTING, acting, both, found.learner_busy),
-        **_mixed(LEARNING, learning, both, found.actor_busy),
-    }
+    stages = _expected(profile, curve, allocation, found, near)
     assumed = "" if near else "that neither side slows the other down"
     return Predicted(
         found.env_steps_per_s,
@@ -151,6 +145,23 @@ def _slowdowns(
     part = (actors - low) / (high - low)
     one, two = (b + part * (a - b) for b, a in zip(below, above, strict=True))
     return one, two
+
+
+def _expected(
+    profile: Profile, curve: Curve, allocation: Allocation, found: Outcome, near: list[Overlap]
+) -> dict[str, float]:
+    """Microseconds of each stage: as measured with the gate, or mixed from alone and both."""
+    overlap = _nearest(near, allocation.actors) if near else None
+    if overlap is not None and overlap.held_stages:
+        key = (overlap.actors, overlap.learners, overlap.interval)
+        if key == (allocation.actors, allocation.learners, allocation.update_interval):
+            held = overlap.held_stages
+            return {n: statistics.median(held[n]) for n in STAGES if held.get(n)}
+    both = {} if overlap is None else overlap.stages
+    return {
+        **_mixed(ACTING, _stages(profile.actors, allocation.actors), both, found.learner_busy),
+        **_mixed(LEARNING, _stages(curve, allocation.learners), both, found.actor_busy),
+    }
 
 
 def _stages(curve: Curve, x: int) -> Stages:

@@ -122,6 +122,8 @@ class Overlap:
     """Env steps an update that the gate held in `held_steps_per_s`."""
     held_steps_per_s: tuple[float, ...] = ()
     """Env steps a second with the gate, one a repetition."""
+    held_stages: Stages = field(default_factory=dict)
+    """As `stages`, with the gate."""
 
 
 @dataclass(frozen=True)
@@ -315,8 +317,8 @@ def _rates(values: Sequence[Any]) -> tuple[float, ...]:
     return found
 
 
-def _stages(data: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
-    return {str(k): tuple(float(v) for v in us) for k, us in data.get("stages", {}).items()}
+def _stages(data: Mapping[str, Any], key: str = "stages") -> dict[str, tuple[float, ...]]:
+    return {str(k): tuple(float(v) for v in us) for k, us in data.get(key, {}).items()}
 
 
 def _curve(data: Mapping[str, Any]) -> Curve:
@@ -345,6 +347,7 @@ def _overlap(data: Mapping[str, Any]) -> Overlap:
         _stages(data),
         float(data.get("interval", 1.0)),
         _rates(data["held_steps_per_s"]) if data.get("held_steps_per_s") else (),
+        _stages(data, "held_stages"),
     )
 
 

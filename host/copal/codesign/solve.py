@@ -138,6 +138,37 @@ def solve(
     return found
 
 
+def closest(
+    actor_rates: Sequence[float],
+    learner_rates: Sequence[float],
+    *,
+    cores: int,
+    update_interval: float = 1.0,
+) -> Allocation:
+    """The allocation whose f_a / f_l comes closest to the interval, whatever its throughput.
+
+    Args:
+        actor_rates: As `solve` takes them.
+        learner_rates: As `solve` takes them.
+        cores: M.
+        update_interval: u, env steps an update.
+
+    Raises:
+        ConfigError: A rate or a setting is out of range.
+        PlanError: There are fewer than 2 cores.
+    """
+    check(cores, update_interval, OBJECTIVES[0])
+    f_a, f_l = _checked("f_a", actor_rates), _checked("f_l", learner_rates)
+    balance = f_a[:, None] / (update_interval * f_l[None, :])
+    off = np.maximum(balance, 1 / balance)
+    x_a, x_l = np.arange(1, len(f_a) + 1), np.arange(1, len(f_l) + 1)
+    off[x_a[:, None] + x_l[None, :] > cores] = np.inf
+    row, column = np.unravel_index(int(np.argmin(off)), off.shape)
+    return Allocation(
+        int(row) + 1, int(column) + 1, float(f_a[row]), float(f_l[column]), update_interval
+    )
+
+
 def check(cores: int, update_interval: float, objective: str) -> None:
     """Refuses settings that no allocation has.
 

@@ -52,7 +52,8 @@ def run_allocate(config: AllocateConfig) -> int:
     print(plan_text(plan))
     for note in plan.notes:
         print(f"note: {note}", file=sys.stderr)
-    print(f"plan: {out}; next: copal train --plan {out}")
+    what = f"; next: copal train --plan {out}" if "env" in plan.settings else ""
+    print(f"plan: {out}{what}")
     return 0
 
 
