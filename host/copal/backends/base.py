@@ -48,6 +48,9 @@ class LearnerState:
 class Learner(Protocol):
     """Runs one Update again and again. What has a body here is the same for most learners."""
 
+    ahead: bool = False
+    """Whether `submit` and `flush` can be used, so that the next batch is drawn and copied while an
+    update runs."""
     publish_interval: int = 1
     """Updates after which a loop reads the weights for the actors again; it reads them anyway
     before they are evaluated or kept."""
@@ -72,6 +75,27 @@ class Learner(Protocol):
         Raises:
             LearnerFailedError: A value became NaN or infinite.
         """
+
+    def submit(
+        self,
+        batch: Mapping[str, NDArray[np.generic]],  # noqa: ARG002  what learners have that go ahead
+    ) -> NDArray[np.float32] | None:
+        """Starts an update and does not wait for it.
+
+        Args:
+            batch: As `step` takes it; copied before this returns.
+
+        Returns:
+            TD errors of the update submitted before, float32 [B]; None if there is none.
+
+        Raises:
+            LearnerFailedError: In the update submitted before.
+        """
+        raise RuntimeError("`ahead` says whether there is a `submit`")
+
+    def flush(self) -> NDArray[np.float32] | None:
+        """Waits for the update that was submitted; returns and raises as `submit`."""
+        raise RuntimeError("`ahead` says whether there is a `flush`")
 
     def parameters(self, network: str) -> NDArray[np.float32]:
         """A copy of one network's parameters, flat float32: what actors need after each update."""

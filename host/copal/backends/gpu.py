@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,17 +17,27 @@ from copal.gpu.learner import GpuLearner
 from copal.gpu.plan import PlanOptions, plan
 from copal.program import Program, Update
 
+PUBLISH_INTERVAL = 8
+"""Updates between two reads of the acting weights, which have to wait for the update that runs."""
+
 
 class KernelLearner(Learner):
     """A learner of one agent on a device, behind the face of a backend's learner.
+
+    Threads may ask for metrics while another one runs updates.
 
     Args:
         inner: The device's learner.
         state: Where to start.
     """
 
+    ahead = True
+    publish_interval = PUBLISH_INTERVAL
+
     def __init__(self, inner: GpuLearner, state: LearnerState) -> None:
         self._inner = inner
+        self._one = threading.RLock()
+        self._waiting = False
         self._others: dict[str, NDArray[np.float32]] = {}
         self._mean_abs_td = float("nan")
         self.load_state(state)
@@ -39,7 +50,8 @@ class KernelLearner(Learner):
     @property
     def metrics(self) -> dict[str, float]:
         """Means of the Programs' outputs over the last batch, and `td_error_abs`."""
-        outputs = self._inner.outputs()
+        with self._one:
+            outputs = self._inner.outputs()
         means = {role: float(values.mean()) for (_, role), values in outputs.items()}
         return {**means, "td_error_abs": self._mean_abs_td}
 
@@ -51,7 +63,33 @@ class KernelLearner(Learner):
             LearnerFailedError: A value became NaN or infinite; nothing is changed.
             GpuError: The device failed.
         """
-        td_error: NDArray[np.float32] = self._inner.run([[batch]])[0, 0]
+        with self._one:
+            return self._counted(self._inner.run([[batch]]))
+
+    def submit(self, batch: Mapping[str, NDArray[Any]]) -> NDArray[np.float32] | None:
+        """Starts an update; see `copal.backends.base.Learner`.
+
+        Raises:
+            As `step`, also for the update submitted before.
+        """
+        with self._one:
+            waiting, self._waiting = self._waiting, False
+            self._inner.submit([[batch]])
+            self._waiting = True
+            return self._counted(self._inner.finished()) if waiting else None
+
+    def flush(self) -> NDArray[np.float32] | None:
+        """Waits for the update that was submitted; see `copal.backends.base.Learner`.
+
+        Raises:
+            As `step`.
+        """
+        with self._one:
+            waiting, self._waiting = self._waiting, False
+            return self._counted(self._inner.collect()) if waiting else None
+
+    def _counted(self, td_errors: NDArray[np.float32]) -> NDArray[np.float32]:
+        td_error: NDArray[np.float32] = td_errors[0, 0]
         self._mean_abs_td = float(np.abs(td_error).mean())
         return td_error
 
@@ -59,7 +97,8 @@ class KernelLearner(Learner):
         """A copy of one network's parameters, flat."""
         if network in self._others:
             return self._others[network].copy()
-        return self._inner.vector("parameters", network)
+        with self._one:
+            return self._inner.vector("parameters", network)
 
     def state(self) -> LearnerState:
         """A copy of the whole state."""

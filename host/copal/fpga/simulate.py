@@ -54,10 +54,7 @@ class Dut:
 
 
 DUTS: Mapping[str, Dut] = {
-    **{
-        name: Dut(name, name, (f"{name}.v",))
-        for name in ("port", "seq", "rotate", "row", "post")
-    },
+    **{name: Dut(name, name, (f"{name}.v",)) for name in ("port", "seq", "rotate", "row", "post")},
     **{name: Dut(name, name, (f"{name}.v", "ram.v")) for name in ("vec", "adam")},
     "engine": Dut("engine", "copal_engine"),
     "engine-64": Dut("engine", "copal_engine", config=OTHER),

@@ -207,6 +207,10 @@ class GpuLearner:
             As `run`.
         """
         self._finish()
+        return self.finished()
+
+    def finished(self) -> NDArray[np.float32]:
+        """TD errors of the newest launch that has been waited for, float32 [updates, agents, B]."""
         assert self._done is not None, "nothing was submitted"
         shape = (len(self._done.kernels.newest), self.plan.agents, self.plan.batch_size)
         td = self._done.slot.download.view(np.float32)[self._words :]
@@ -250,13 +254,18 @@ class GpuLearner:
         return mean[:, layout.index], td.reshape(plan.agents, -1).copy(), losses
 
     def outputs(self, agent: int = 0) -> dict[tuple[int, str], NDArray[np.float32]]:
-        """Outputs of the newest update but TD errors, float32 [B, width] by phase and role."""
-        self._finish()
-        if self._done is None:
+        """Outputs of the newest update but TD errors, float32 [B, width] by phase and role.
+
+        Of an update that is running, too: this waits for it, but it says nothing of a failure.
+        """
+        launch = self._running or self._done
+        if launch is None:
             return {}
-        flat = self._outputs(len(self._done.kernels.newest) - 1)[agent]
+        count = len(launch.kernels.newest)
+        flat = self._outputs(count - 1)[agent]
         found: dict[tuple[int, str], NDArray[np.float32]] = {}
-        for number in active_phases(self.plan.update, self.updates - 1):
+        newest = self.updates - 1 + (count if self._running else 0)
+        for number in active_phases(self.plan.update, newest):
             planned = self.plan.phases[number]
             widths = {b.name: b.width for b in planned.program.buffers()}
             for role, at in planned.outputs.items():

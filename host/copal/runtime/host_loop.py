@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from copal.backends.base import Learner
 from copal.errors import LearnerFailedError
@@ -42,6 +44,8 @@ class HostLoop:
         self._learner, self._replay, self._gate, self._store = learner, replay, gate, store
         self._acting, self._batch_size, self._beta = tuple(acting), batch_size, beta
         self._batch: Any = None
+        self._pending: Any = None
+        self._updates = learner.updates
         self._between = threading.Lock()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -52,8 +56,8 @@ class HostLoop:
 
     @property
     def updates(self) -> int:
-        """Updates done."""
-        return self._learner.updates
+        """Updates done, or started."""
+        return self._updates
 
     def start(self) -> None:
         """Starts the thread; it ends once the gate is closed or drained."""
@@ -61,8 +65,17 @@ class HostLoop:
         self._thread.start()
 
     def pause(self) -> None:
-        """Waits for the end of the update that is running and holds the next one."""
+        """Waits for the end of the update that is running and holds the next one.
+
+        Raises:
+            LearnerFailedError: It has failed.
+        """
         self._between.acquire()
+        try:
+            self._flush()
+        except BaseException:
+            self._between.release()
+            raise
 
     def resume(self) -> None:
         """Ends `pause`."""
@@ -106,14 +119,57 @@ class HostLoop:
         stepped = time.perf_counter()
         replay.update_priorities(batch.ids, td)
         self._mean_td = float(abs(td).mean(dtype=np.float64))
+        self._updates = learner.updates
         seconds["sample_s"] += sampled - began
         seconds["step_s"] += stepped - sampled
         seconds["priority_s"] += time.perf_counter() - stepped
 
+    def _step_ahead(self) -> None:
+        """Draws a batch while the update before still runs, and starts the next one."""
+        began = time.perf_counter()
+        seconds, learner = self._seconds, self._learner
+        beta = self._beta(self._updates)
+        batch = self._replay.sample(self._batch_size, beta=beta, out=self._batch)
+        sampled = time.perf_counter()
+        with self._naming_rows():
+            td = learner.submit(dict(batch.items()))
+        stepped = time.perf_counter()
+        if td is not None:
+            self._write_back(td)
+        self._batch, self._pending = self._pending, batch
+        self._updates += 1
+        seconds["sample_s"] += sampled - began
+        seconds["step_s"] += stepped - sampled
+        seconds["priority_s"] += time.perf_counter() - stepped
+
+    def _flush(self) -> None:
+        """Waits for the update that was started ahead, if there is one."""
+        if self._pending is None:
+            return
+        with self._naming_rows():
+            td = self._learner.flush()
+        if td is not None:
+            self._write_back(td)
+        self._batch, self._pending = self._pending, None
+
+    def _write_back(self, td: NDArray[np.float32]) -> None:
+        self._replay.update_priorities(self._pending.ids, td)
+        self._mean_td = float(abs(td).mean(dtype=np.float64))
+
+    @contextlib.contextmanager
+    def _naming_rows(self) -> Iterator[None]:
+        """Adds the replay's ids to a failure of the update that was started ahead."""
+        try:
+            yield
+        except LearnerFailedError as e:
+            pending, self._pending = self._pending, None
+            raise (e if pending is None else e.with_ids(pending.ids)) from e
+
     def publish(self) -> None:
         """Publishes the weights as they are."""
         learner, began = self._learner, time.perf_counter()
-        vectors = [learner.parameters(name) for name in self._acting]
+        with self._naming_rows():
+            vectors = [learner.parameters(name) for name in self._acting]
         self._store.publish(np.concatenate(vectors), learner.updates)
         self._seconds["publish_s"] += time.perf_counter() - began
 
@@ -139,13 +195,16 @@ class HostLoop:
         return due
 
     def _run(self) -> None:
+        step = self._step_ahead if self._learner.ahead else self._step
         try:
             while self._acquire():
                 with self._between:
-                    self._step()
-                    if self._learner.updates % self._learner.publish_interval == 0:
+                    step()
+                    if self._updates % self._learner.publish_interval == 0:
                         self.publish()
                     self._gate.complete_update()
+            with self._between:
+                self._flush()
         except BaseException as e:  # noqa: BLE001 - the main thread raises it again
             self._error = e
             self._gate.close()
