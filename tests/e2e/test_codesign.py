@@ -162,6 +162,17 @@ def test_auto_measures_first(
     assert json.loads((out / "plan.json").read_text())["chosen"]["allocation"]["actors"] == 1
 
 
+def test_the_bench_prints_predicted_beside_achieved(capsys: pytest.CaptureFixture[str]) -> None:
+    """A row for each case; one that cannot run says why."""
+    flags = ["--cases", "dqn:CartPole-v1", "dqn:Nowhere-v0", "--rounds", "1", "--json"]
+    brief = ["--hidden", "16", "--batch-size", "16", "--profile-seconds", "0.5", "--seconds", "4"]
+    assert cli.main(["bench", "codesign", *flags, *brief]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert rows["dqn:CartPole-v1"]["predicted"] > 0
+    assert rows["dqn:CartPole-v1"]["achieved"] > 0
+    assert "Nowhere-v0" in rows["dqn:Nowhere-v0"]["absent"]
+
+
 def test_python_users_get_the_same_errors(plan: Path) -> None:
     """Typed, from the functions behind the verbs."""
     from copal.codesign.plan import Plan

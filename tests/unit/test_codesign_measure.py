@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import image_env
 from copal.codesign import config, measure, rig
 from copal.codesign.config import ProfileConfig
 from copal.codesign.measure import splits, tasks
@@ -91,6 +92,23 @@ def test_profile_of_four_backends(tmp_path: Path) -> None:
     path.write_text(json.dumps(data))
     with pytest.raises(PlanError, match="another one"):
         measure.measure(brief(path))
+
+
+def test_asynchronous_learners_are_of_the_cpu_backend(tmp_path: Path) -> None:
+    """Others are absent, with the reason."""
+    config = brief(tmp_path / "p.json", backends=("cpu", "torch"), learner_mode="async")
+    found = measure.measure(config)
+    assert [p.x for p in found.learners[0].points] == [1, 2]
+    assert "asynchronous" in found.learners[1].absent
+
+
+def test_an_algorithm_for_torch_alone_is_measured_there(tmp_path: Path) -> None:
+    """The cpu backend is absent, and says which operation it lacks."""
+    image_env.register()
+    config = brief(tmp_path / "p.json", env="Halves-v0", backends=("cpu", "torch"))
+    cpu, torch = measure.measure(config).learners
+    assert "--backend torch" in cpu.absent
+    assert torch.points
 
 
 def test_an_interrupted_profile_goes_on_where_it_was(

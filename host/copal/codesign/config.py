@@ -7,7 +7,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -67,6 +67,17 @@ class ProfileConfig(TrainConfig):
     measurements of these settings is completed."""
     force: bool = False
     """Replace a file of other settings or of another machine."""
+
+    backend: Annotated[str, tyro.conf.Suppress] = "cpu"
+    """Refused: see `backends`."""
+    actors: Annotated[int, tyro.conf.Suppress] = 1
+    """Refused: all numbers are measured."""
+    learners: Annotated[int, tyro.conf.Suppress] = 1
+    """Refused: all numbers are measured."""
+    resume: Annotated[Path | None, tyro.conf.Suppress] = None
+    """Refused: there is no run."""
+    deterministic: Annotated[bool, tyro.conf.Suppress] = False
+    """Refused: such a run has one thread."""
 
     def __post_init__(self) -> None:
         defaults = {f.name: f.default for f in dataclasses.fields(TrainConfig)}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +25,8 @@ from copal.codesign.profile import (
 )
 from copal.codesign.progress import Progress
 from copal.codesign.rig import WARM_S, Rig, Sample, wake_us
-from copal.errors import ConfigError, CopalError, PlanError
+from copal.config import TrainConfig
+from copal.errors import BackendUnavailableError, ConfigError, CopalError, PlanError
 from copal.runtime import machine
 from copal.runtime.settings import known
 
@@ -70,7 +72,7 @@ def measure(config: ProfileConfig) -> Profile:
     reasons = {name: _reason(config, name) for name in config.backends}
     here = machine.describe()
     before = _before(path, config, here)
-    with Rig(replace(config.training(), actors=cores), _first(reasons)) as rig:
+    with _rig(replace(config.training(), actors=cores), reasons) as rig:
         profile = Profile(
             settings=speed_settings(rig.config),
             machine=here,
@@ -259,10 +261,17 @@ def _reason(config: ProfileConfig, name: str) -> str:
     return registry.get(name, **config.options(name)).unavailable() or ""
 
 
-def _first(reasons: Mapping[str, str]) -> str:
-    """What the rig is built with: a backend that runs here without a device."""
-    plain = [name for name in ("cpu", "torch") if reasons.get(name) == ""]
-    return plain[0] if plain else "cpu"
+def _rig(config: TrainConfig, reasons: Mapping[str, str]) -> Rig:
+    """The parts of a run, built with a wanted backend that is no device.
+
+    Raises:
+        BackendUnavailableError: None of them has the operations of the algorithm.
+    """
+    plain = [name for name in ("cpu", "torch") if reasons.get(name) == ""] or ["cpu"]
+    for name in plain[:-1]:
+        with contextlib.suppress(BackendUnavailableError):  # images need `torch`, for instance
+            return Rig(config, name)
+    return Rig(config, plain[-1])
 
 
 def _empty(config: ProfileConfig, name: str, reason: str, rig: Rig) -> Curve:
