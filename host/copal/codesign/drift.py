@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,8 @@ WINDOW = 5
 """Records that a judgement takes."""
 BESIDE = 0.05
 """Share of a record's time from which evaluations and checkpoints count as disturbing it."""
+EXPLAINS = 0.25
+"""Share of the time that an env step takes longer which a stage must account for to be named."""
 FEWEST_CLEAN = 3
 """Undisturbed records from which the disturbed ones are left out."""
 
@@ -60,12 +63,19 @@ class Watch:
         update_interval: Env steps an update.
         num_envs: Environments of an actor.
         learning_starts: Env steps before the first update.
+        actors: Actor threads.
     """
 
     def __init__(
-        self, predicted: Predicted, *, update_interval: float, num_envs: int, learning_starts: int
+        self,
+        predicted: Predicted,
+        *,
+        update_interval: float,
+        num_envs: int,
+        learning_starts: int,
+        actors: int = 1,
     ) -> None:
-        self._predicted, self._interval = predicted, update_interval
+        self._predicted, self._interval, self._actors = predicted, update_interval, actors
         self._num_envs, self._starts = num_envs, learning_starts
         self._before: Mapping[str, Any] | None = None
         self._recent: deque[Window] = deque(maxlen=WINDOW)
@@ -123,7 +133,13 @@ class Watch:
         if max(abs(off), abs(ratio_off)) <= TOLERANCE:
             was, self._drifting = self._drifting, ""
             return [f"back within {TOLERANCE:.0%} of the plan: {rate:,.0f} env steps/s"] * bool(was)
-        stage = drifted(self._predicted, medians(self._recent), self._interval, slower=off < 0)
+        stage = drifted(
+            self._predicted,
+            medians(self._recent),
+            rate,
+            update_interval=self._interval,
+            actors=self._actors,
+        )
         if stage == self._drifting:
             return []
         self._drifting = stage
@@ -135,7 +151,7 @@ class Watch:
     def _explain(self, stage: str) -> str:
         now, then = medians(self._recent).get(stage), self._predicted.stages.get(stage)
         if now is None or then is None:
-            return "no stage alone: the sides wait for each other, or for the machine"
+            return "no stage alone: other work takes the cores, or both sides wait at the gate"
         unit = "an env step" if stage in ACTING else "an update"
         return f"most of it in stage `{stage}`: {now:,.1f} us {unit}, predicted {then:,.1f}"
 
@@ -150,23 +166,30 @@ def medians(windows: Sequence[Window] | deque[Window]) -> dict[str, float]:
 
 
 def drifted(
-    predicted: Predicted, stages: Mapping[str, float], update_interval: float, *, slower: bool
+    predicted: Predicted,
+    stages: Mapping[str, float],
+    rate: float,
+    *,
+    update_interval: float,
+    actors: int = 1,
 ) -> str:
-    """The stage whose time an env step left the prediction most; `gate` if none left it.
+    """The stage that explains most of a rate that left the prediction; `gate` if none explains it.
 
     Args:
         predicted: With the stages' microseconds.
         stages: What they take now.
+        rate: Env steps a second now.
         update_interval: Env steps an update: stages of the learner count so much less.
-        slower: Look for stages that take longer; otherwise for those that take less.
+        actors: Threads that act at the same time: their stages count so much less.
     """
-    worst, most = "gate", 0.0
+    missing = 1e6 / rate - 1e6 / predicted.env_steps_per_s
+    worst, most = "gate", EXPLAINS * abs(missing)
     for name in (*ACTING, *LEARNING):
         then, now = predicted.stages.get(name), stages.get(name)
         if not then or now is None or abs(now / then - 1) <= TOLERANCE:
             continue
-        moved = (now - then) / (1.0 if name in ACTING else update_interval)
-        moved = moved if slower else -moved
+        moved = (now - then) / (actors if name in ACTING else update_interval)
+        moved = math.copysign(1.0, missing) * moved
         if moved > most:
             worst, most = name, moved
     return worst

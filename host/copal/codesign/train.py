@@ -83,6 +83,7 @@ def train(
         update_interval=plan.update_interval,
         num_envs=chosen.num_envs,
         learning_starts=known(chosen.learning_starts),
+        actors=chosen.actors,
     )
 
     def see(env_steps: int, figures: Mapping[str, Any]) -> Iterable[str]:
