@@ -7,7 +7,6 @@ Shared memory is watched: every use that no barrier orders is a fault.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,16 +17,15 @@ import pytest
 
 from copal import algorithms
 from copal.errors import GpuError
-from copal.gpu import learner, source, status
+from copal.gpu import learner, source
 from copal.gpu.cupy_device import CupyDevice
 from copal.gpu.device import GpuDevice, Unit
 from copal.gpu.emulate import EmulatedDevice
 from copal.gpu.learner import GpuLearner
 from copal.gpu.plan import PlanOptions, plan
 from copal.program.reference import ReferenceLearner
-from fake_cupy import FakeCupy
+from fake_cupy import install
 
-MEMORY = 2**28
 LIMIT = 1e-5
 """Largest relative error against float64."""
 
@@ -35,11 +33,9 @@ LIMIT = 1e-5
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CupyDevice]:
     """Opens a GPU that interprets PTX."""
-    gpu = status.Gpu("Test GPU", (9, 0), 132, MEMORY)
-    monkeypatch.setattr(status, "status", lambda: status.Status(None, (gpu,)))
 
     def open_device(*, races: bool = True) -> CupyDevice:
-        monkeypatch.setitem(sys.modules, "cupy", FakeCupy(MEMORY, races))
+        install(monkeypatch, 2**28, races=races)
         return CupyDevice()
 
     return open_device

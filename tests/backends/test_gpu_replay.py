@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,12 @@ import pytest
 
 from copal import PrioritizedReplay
 from copal.errors import ConfigError, EmptyReplayError, PriorityError, SchemaError
-from copal.gpu import status
 from copal.gpu.cupy_device import CupyDevice
 from copal.gpu.device import GpuDevice, Pointer
 from copal.gpu.emulate import EmulatedDevice
 from copal.gpu.replay import Drawn, GpuReplay
 from copal.program.noise import philox
-from fake_cupy import FakeCupy
+from fake_cupy import install
 
 COLUMNS = {"obs": (3, "float32"), "action": (1, "int32"), "reward": (1, "float32")}
 CPU = {"obs": ((3,), "float32"), "action": ((), "int32"), "reward": ((), "float32")}
@@ -159,9 +157,7 @@ def _session(device: GpuDevice, rng: np.random.Generator) -> tuple[Drawn, np.nda
 
 def test_ptx_of_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreted PTX draws the same rows and builds the same tree as the CPU's g++."""
-    gpu = status.Gpu("Test GPU", (9, 0), 132, 2**28)
-    monkeypatch.setattr(status, "status", lambda: status.Status(None, (gpu,)))
-    monkeypatch.setitem(sys.modules, "cupy", FakeCupy(2**28, races=True))
+    install(monkeypatch, 2**28, races=True)
     ours, ours_leaves, _ = _session(CupyDevice(), np.random.default_rng(5))
     shim, shim_leaves, _ = _session(EmulatedDevice(), np.random.default_rng(5))
     np.testing.assert_array_equal(ours.ids, shim.ids)

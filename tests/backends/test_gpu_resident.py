@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 
 from copal.errors import ConfigError, EmptyReplayError, LearnerFailedError
-from copal.gpu import status
 from copal.gpu.cupy_device import CupyDevice
 from copal.gpu.device import GpuDevice
 from copal.gpu.emulate import EmulatedDevice
@@ -20,7 +18,7 @@ from copal.gpu.learner import GpuLearner
 from copal.gpu.plan import PlanOptions, plan
 from copal.gpu.replay import GpuReplay
 from copal.gpu.resident import ResidentLearner, replay_for
-from fake_cupy import FakeCupy
+from fake_cupy import install
 
 ROWS, COUNT = 90, 3
 SETTINGS = {"alpha": 0.7, "eps": 1e-3, "seed": 5}
@@ -72,9 +70,7 @@ class Pair:
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Callable[[], CupyDevice]:
     """Opens a GPU that interprets PTX, with shared memory watched."""
-    gpu = status.Gpu("Test GPU", (9, 0), 132, 2**28)
-    monkeypatch.setattr(status, "status", lambda: status.Status(None, (gpu,)))
-    monkeypatch.setitem(sys.modules, "cupy", FakeCupy(2**28, races=True))
+    install(monkeypatch, 2**28, races=True)
     return CupyDevice
 
 

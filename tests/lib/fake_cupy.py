@@ -8,6 +8,7 @@ then and not when it is enqueued. Fresh memory holds garbage. What CUDA refuses 
 from __future__ import annotations
 
 import ctypes
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +16,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from typing_extensions import Self
 
 import ptx
+from copal.gpu import status
 
 
 class CUDARuntimeError(RuntimeError):
@@ -291,3 +294,18 @@ class FakeCupy:
             here.add(lambda: memory.__setitem__(slice(None), self.bytes(device, size)))
             if not pinned:
                 here.synchronize()
+
+
+def install(monkeypatch: pytest.MonkeyPatch, total: int, *, races: bool = False) -> FakeCupy:
+    """Puts a fake in the place of CuPy, with one GPU of compute capability 9.0.
+
+    Args:
+        monkeypatch: Takes it away again.
+        total: Bytes of device memory.
+        races: Whether shared memory is watched.
+    """
+    fake = FakeCupy(total, races)
+    found = status.Status(None, (status.Gpu("Test GPU", (9, 0), 132, total),))
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    monkeypatch.setattr(status, "status", lambda: found)
+    return fake

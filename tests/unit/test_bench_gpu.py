@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from copal.bench import gpu_check
 from copal.bench.gpu import correct, others, update
@@ -19,7 +20,7 @@ from copal.errors import ConfigError, UnknownNameError
 from copal.gpu import learner, source, status
 from copal.gpu.device import Pointer, Unit
 from copal.gpu.emulate import EmulatedDevice
-from fake_cupy import FakeCupy
+from fake_cupy import FakeCupy, install
 
 SHORT = ("--device", "emulate", "--algos", "dqn", "--batch-sizes", "256", "--widths", "256")
 
@@ -27,11 +28,7 @@ SHORT = ("--device", "emulate", "--algos", "dqn", "--batch-sizes", "256", "--wid
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCupy:
     """A GPU that interprets PTX."""
-    fake = FakeCupy(2**28)
-    monkeypatch.setitem(sys.modules, "cupy", fake)
-    found = status.Status(None, (status.Gpu("Test GPU", (9, 0), 132, 2**28),))
-    monkeypatch.setattr(status, "status", lambda: found)
-    return fake
+    return install(monkeypatch, 2**28)
 
 
 def test_check_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,6 +109,7 @@ def test_update_times(cuda: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update, "_BLOCK_US", 1.0)
     monkeypatch.setattr(update, "_BLOCKS", 2)
     monkeypatch.setattr(update, "MANY", 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = GpuCheck(batch_sizes=(9,), widths=(12,))
     rows = list(update.rows(config, Budget(1000)))
     assert [row["name"] for row in rows] == [*update.OURS, *update.THEIRS[:2]]
@@ -160,15 +158,26 @@ def test_no_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         ("echo 'RACECHECK SUMMARY: 2 hazards displayed (2 errors)'", {"errors": 2, "ok": False}),
         ("echo 'ERROR SUMMARY: 0 errors'; exit 1", {"errors": 0, "ok": False}),
         ("echo 'no such option'", {"absent": "no such option", "ok": False}),
-        ("exec sleep 60", {"absent": "not finished within 1 s", "ok": True}),
     ],
 )
 def test_sanitizer(tmp_path: Path, output: str, figures: dict[str, Any]) -> None:
-    """Its count of errors and its exit status both count; one that hangs is given up."""
-    program = tmp_path / "compute-sanitizer"
-    program.write_text(f"#!/bin/sh\n{output}\n")
+    """Its count of errors and its exit status both count."""
+    assert others.sanitize(_sanitizer(tmp_path, output), "memcheck", 60.0) == figures
+
+
+def test_sanitizer_that_hangs(tmp_path: Path) -> None:
+    """It is given up, and nothing is said to be wrong."""
+    program = _sanitizer(tmp_path, "exec sleep 60")
+    figures = {"absent": "not finished within 1 s", "ok": True}
+    assert others.sanitize(program, "memcheck", 1.0) == figures
+
+
+def _sanitizer(folder: Path, script: str) -> str:
+    """A program in the place of compute-sanitizer."""
+    program = folder / "compute-sanitizer"
+    program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    assert others.sanitize(str(program), "memcheck", 1.0) == figures
+    return str(program)
 
 
 def test_sanitizer_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_cupy import FakeCupy
 
 from copal.errors import BackendUnavailableError, GpuError, GpuMemoryError
 from copal.gpu import status
 from copal.gpu.cupy_device import CupyDevice
 from copal.gpu.device import Launch, Pointer, Unit
+from fake_cupy import FakeCupy, install
 
 SOURCE = """
 extern "C" __global__ void scale(float* x, const float* y, int n) {
@@ -33,11 +33,7 @@ N = 50
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch) -> FakeCupy:
     """In the place of CuPy, with one GPU."""
-    fake = FakeCupy(total=2**20)
-    monkeypatch.setitem(sys.modules, "cupy", fake)
-    gpu = status.Gpu("Test GPU", (9, 0), 132, 2**20)
-    monkeypatch.setattr(status, "status", lambda: status.Status(None, (gpu,)))
-    return fake
+    return install(monkeypatch, 2**20)
 
 
 @pytest.fixture
@@ -224,6 +220,7 @@ def test_stream_of_another_library(cupy: FakeCupy, rng: np.random.Generator) -> 
 
 def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A typed error with the reason and what works without one; CuPy is not imported."""
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
     monkeypatch.setattr(status, "status", lambda: status.Status("no NVIDIA driver: install one"))
     with pytest.raises(BackendUnavailableError, match="no NVIDIA driver") as caught:
         CupyDevice()

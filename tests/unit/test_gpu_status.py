@@ -33,6 +33,7 @@ def _asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def _cupy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Puts a module `cupy` in front of any other, also for child processes."""
     (tmp_path / "cupy.py").write_text(text)
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(compiler, "missing", lambda: None)
