@@ -34,8 +34,7 @@ def start(
     planned = plan(update, batch_size, PlanOptions(agents=len(agents), **options))
     learner = GpuLearner(device or EmulatedDevice(), planned, updates=updates, seeds=seeds)
     for agent, vectors in enumerate(agents):
-        zeros = {n: np.zeros_like(vectors[n]) for n in update.trained()}
-        learner.load(agent, vectors, zeros, zeros, dict.fromkeys(zeros, 0), 0)
+        learner.begin(vectors, agent)
     return learner
 
 

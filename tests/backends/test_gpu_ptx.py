@@ -50,8 +50,7 @@ def _relative(got: Any, want: Any) -> float:
 def _opened(device: GpuDevice, case: cases.Case, start: dict[str, Any], updates: int) -> GpuLearner:
     update = case.built.update
     opened = GpuLearner(device, plan(update, case.rows), updates=updates)
-    zeros = {name: np.zeros_like(start[name]) for name in update.trained()}
-    opened.load(0, start, zeros, zeros, dict.fromkeys(update.trained(), 0), 0)
+    opened.begin(start)
     return opened
 
 
@@ -138,8 +137,7 @@ def test_agents_side_by_side(cuda: Callable[..., CupyDevice], rng: np.random.Gen
     starts = [cases.parameters(case, rng) for _ in range(2)]
     batches = [cases.batch(case, rng) for _ in range(2)]
     for agent, start in enumerate(starts):
-        zeros = {name: np.zeros_like(start[name]) for name in update.trained()}
-        both.load(agent, start, zeros, zeros, dict.fromkeys(update.trained(), 0), 0)
+        both.begin(start, agent)
     td = both.run([batches])
     for agent, (start, batch) in enumerate(zip(starts, batches, strict=True)):
         oracle = ReferenceLearner(update, start)

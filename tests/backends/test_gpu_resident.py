@@ -44,9 +44,8 @@ class Pair:
         self._start(start)
 
     def _start(self, start: dict[str, Any]) -> None:
-        zeros = {name: np.zeros_like(start[name]) for name in self.case.built.update.trained()}
         for learner in (self.learner, self.learner_apart):
-            learner.load(0, start, zeros, zeros, dict.fromkeys(zeros, 0), 0)
+            learner.begin(start)
         for replay in (self.replay, self.replay_apart):
             replay.set_beta(0.5)
 

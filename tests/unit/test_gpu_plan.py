@@ -22,7 +22,7 @@ from copal.gpu.places import Lifetime, place
 from copal.gpu.plan import PlanOptions, plan
 from copal.gpu.segments import Heavy, Light, Store, steps
 from copal.gpu.sequence import active_phases, due_targets, fusable
-from copal.gpu.source import digest, unit
+from copal.gpu.source import unit
 from copal.gpu.tiling import MAX_SHARES, shares, tile
 from copal.program import Target, Update
 
@@ -148,7 +148,7 @@ def test_kernels_are_named_and_sized(algo: str) -> None:
     assert tuple(names) == made.kernels
     assert "#include" not in made.source
     other = unit(plan(update_of(algo), 38))
-    assert digest(made) == digest(unit(planned)) != digest(other)
+    assert made.digest() == unit(planned).digest() != other.digest()
 
 
 def test_a_block_waits_only_where_it_has_to() -> None:

@@ -160,8 +160,7 @@ class GpuBackend:
     def __init__(self, device: str | None = None) -> None:
         self.device = device or devices.DEFAULT_DEVICE
         self.hint = devices.HINT
-        if self.device not in devices.names():
-            devices.unavailable(self.device)
+        devices.check(self.device)
 
     def unavailable(self) -> str | None:
         """None if the device can be used here, else the reason and what to do."""

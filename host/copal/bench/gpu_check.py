@@ -17,7 +17,7 @@ from copal.bench.gpu import correct, others, update
 from copal.bench.gpu.config import Budget, GpuCheck
 from copal.bench.runner import say
 from copal.bench.table import Report, Row, markdown, number, times
-from copal.errors import BackendUnavailableError, CopalError
+from copal.errors import CopalError
 from copal.gpu import open as devices
 from copal.gpu import status
 
@@ -38,10 +38,7 @@ def measure(config: GpuCheck) -> Report:
     Raises:
         BackendUnavailableError: The device cannot be used; says why and what to do.
     """
-    reason = devices.unavailable(config.device)
-    if reason is not None:
-        hint = devices.HINT if config.device != "emulate" else ""
-        raise BackendUnavailableError("device", f"`{config.device}` usable here", reason, hint)
+    devices.require(config.device)
     seed = config.seed or secrets.randbelow(2**31 - 1) + 1
     say(f"seed of the fresh numbers: {seed}")
     budget, rows = Budget(config.budget_s), list[Row]()

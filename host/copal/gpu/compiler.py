@@ -8,7 +8,6 @@ COPAL_CACHE/gpu/failed/<digest>.cu       a source that does not compile
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import re
 import shutil
@@ -25,7 +24,8 @@ from copal.gpu.device import Unit
 ARCHITECTURES = ("sm_80", "sm_90", "sm_120")
 """What every kernel is compiled for in the tests."""
 _OPTIONS = ("--std=c++17", "--ptxas-options=-v")
-_INSTALL = "pip install 'copal-rl[gpu]'"
+INSTALL = "pip install 'copal-rl[gpu]'"
+"""What a user may lack, all of it."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,7 @@ def compile_unit(unit: Unit, architecture: str) -> Compiled:
     """
     nvrtc = _nvrtc()
     options = (f"--gpu-architecture={architecture}", *_OPTIONS)
-    text = "\0".join((unit.source, *options, _version(nvrtc)))
-    name = f"{unit.name}-{architecture}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    name = f"{unit.name}-{architecture}-{unit.digest(*options, _version(nvrtc))}"
     folder = builds.cache("gpu") / name
     if not folder.exists():
         builds.writable(folder.parent, "COPAL_CACHE")
@@ -140,7 +139,7 @@ def _nvrtc() -> Any:
     except ImportError as error:
         raise BackendUnavailableError(
             "NVRTC", "the package cuda-bindings", f"cuda-bindings is not installed ({error})",
-            _INSTALL,
+            INSTALL,
         ) from error  # fmt: skip
     try:
         _version(nvrtc)
@@ -149,7 +148,7 @@ def _nvrtc() -> Any:
         reason = str(error).splitlines()[0]
         raise BackendUnavailableError(
             "NVRTC", "the library of nvidia-cuda-nvrtc", f"NVRTC cannot be loaded ({reason})",
-            _INSTALL,
+            INSTALL,
         ) from error  # fmt: skip
     return nvrtc
 
@@ -188,8 +187,7 @@ def _publish(work: Path, folder: Path) -> None:
 
 
 def _failure(unit: Unit, architecture: str, log: str) -> GpuCompileError:
-    digest = hashlib.sha256(unit.source.encode()).hexdigest()[:16]
-    kept = builds.writable(builds.cache("gpu") / "failed", "COPAL_CACHE") / f"{digest}.cu"
+    kept = builds.writable(builds.cache("gpu") / "failed", "COPAL_CACHE") / f"{unit.digest()}.cu"
     kept.write_text(unit.source)
     found = re.search(r"^\S*?\((\d+)\): (?:catastrophic )?error: (.*)$", log, re.M)
     if found is None:

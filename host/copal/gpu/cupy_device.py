@@ -192,12 +192,7 @@ class CupyDevice:
                 if function is None:
                     known = ", ".join(self._functions) or "none"
                     raise GpuError(one.kernel, f"a kernel that is loaded ({known})", "another")
-                given = tuple(
-                    np.uint64(a.buffer.address + a.offset)
-                    if isinstance(a, Pointer)
-                    else np.int32(a)
-                    for a in one.arguments
-                )
+                given = tuple(_argument(a) for a in one.arguments)
                 shape = (*one.grid, 1)
                 function(shape, (one.threads, 1, 1), given, shared_mem=one.shared_bytes)
 

@@ -6,6 +6,7 @@ Everything that is enqueued runs in order, one after another, as on one CUDA str
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,6 +24,15 @@ class Unit:
     """CUDA C++."""
     kernels: tuple[str, ...]
     """Names of the `extern "C" __global__` functions."""
+
+    def digest(self, *settings: str) -> str:
+        """Names a build of it.
+
+        Args:
+            settings: What else the build depends on.
+        """
+        text = "\0".join((self.source, *self.kernels, *settings))
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,6 @@ from numpy.typing import NDArray
 from copal import builds
 from copal.errors import BackendUnavailableError, GpuCompileError, GpuError, GpuMemoryError
 from copal.gpu.device import DeviceBuffer, GpuLimits, Launch, Pointer, Unit
-from copal.gpu.source import digest
 
 COMPILER = "g++"
 FLAGS = (
@@ -202,7 +198,7 @@ def build(unit: Unit, flags: Sequence[str] = ()) -> Path:
     shim = builds.root("kernels", "base.cuh") / "kernels" / "cpu"
     headers = "\0".join(path.read_text() for path in sorted(shim.glob("*.h")))
     all_flags = (*FLAGS, *flags)
-    key = digest(unit, headers, builds.processor(), *all_flags)
+    key = unit.digest(headers, builds.processor(), *all_flags)
     folder = builds.writable(builds.cache("gpu") / "emulate", "COPAL_CACHE")
     library = folder / f"{unit.name}-{key}.so"
     if library.exists():
@@ -217,15 +213,16 @@ def _compile(unit: Unit, library: Path, shim: Path, flags: Sequence[str]) -> Non
     exports = "\n".join(f"COPAL_EXPORT({name})" for name in unit.kernels)
     source = library.with_suffix(".cpp")
     source.write_text(f'#include "cuda_cpu.h"\n{unit.source}\n{exports}\n')
-    handle, made = tempfile.mkstemp(suffix=".so", dir=library.parent)
-    os.close(handle)
-    command = [COMPILER, *flags, f"-I{shim}", "-o", made, str(source)]
-    result = subprocess.run(command, check=False, capture_output=True, text=True)
-    if result.returncode:
-        Path(made).unlink()
-        tail = "\n".join(result.stderr.splitlines()[:20])
-        raise GpuCompileError(unit.name, "kernels that compile", tail, f"the source is {source}")
-    Path(made).replace(library)
+    with builds.workspace(library) as work:
+        made = work / library.name
+        command = [COMPILER, *flags, f"-I{shim}", "-o", str(made), str(source)]
+        result = builds.run(command, work)
+        if result.returncode:
+            head = "\n".join(result.stdout.splitlines()[:20])
+            raise GpuCompileError(
+                unit.name, "kernels that compile", head, f"the source is {source}"
+            )
+        made.replace(library)
     source.unlink()
 
 

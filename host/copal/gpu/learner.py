@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ _SLOTS = 2
 
 
 @dataclass(frozen=True)
-class _Launch:
+class Submitted:
     """Updates that have been started."""
 
     kernels: Kernels
@@ -89,8 +89,8 @@ class GpuLearner:
             for _ in range(_SLOTS)
         ]
         self._graphs: dict[tuple[Any, ...], tuple[GpuGraph, Kernels]] = {}
-        self._running: _Launch | None = None
-        self._done: _Launch | None = None
+        self._running: Submitted | None = None
+        self._done: Submitted | None = None
         self._number = 0
         self.updates = 0
         self.optimiser_steps = dict.fromkeys(plan.update.trained(), 0)
@@ -150,6 +150,20 @@ class GpuLearner:
         self._io.write_updates(updates)
         self.updates = updates
 
+    def begin(self, parameters: Mapping[str, Array], agent: int = 0) -> None:
+        """Puts an agent at its first update, with zero moments.
+
+        Args:
+            parameters: Network to flat vector, targets included.
+            agent: Whose.
+
+        Raises:
+            SchemaError: A vector is missing or has the wrong size; nothing is changed.
+        """
+        trained = self.plan.update.trained()
+        zeros = {n: np.zeros(self.plan.layouts[n].size, np.float32) for n in trained}
+        self.load(agent, parameters, zeros, zeros, dict.fromkeys(trained, 0), 0)
+
     def vector(self, what: str, network: str, agent: int = 0) -> NDArray[np.float32]:
         """A copy of a flat vector.
 
@@ -194,11 +208,8 @@ class GpuLearner:
         slot = self._slots[(self._number + 1) % _SLOTS]
         given = self._fill(slot, batches)
         self._finish()
-        self._number += 1
-        slot.start(self._number)
-        graph, kernels = self._graph(slot, len(batches), given)
-        graph.replay()
-        self._running = _Launch(kernels, slot, given, self._number, self._device.mark())
+        used = HEAD_BYTES + FLOAT_BYTES * memory.batch_floats(self.plan, len(batches))
+        self._start(slot, len(batches), given, lambda k: self._enqueue(slot, k, used))
 
     def collect(self) -> NDArray[np.float32]:
         """TD errors of the newest launch, float32 [updates, agents, B].
@@ -246,7 +257,7 @@ class GpuLearner:
         self._device.download(mean, Pointer(self._buffers.mean))
         outputs = self._outputs(0)
         if self._failed(slot, kernels, self._number) is not None:
-            launch = _Launch(kernels, slot, given, self._number, self._device.mark())
+            launch = Submitted(kernels, slot, given, self._number, self._device.mark())
             raise self._failure(launch, 0, phase)
         td = slot.download.view(np.float32)[self._words :][: plan.agents * plan.batch_size]
         at = planned.outputs["loss"]
@@ -292,16 +303,30 @@ class GpuLearner:
                 self._writer.write(batch, to)
         return given.pop()
 
-    def _graph(self, slot: Slot, count: int, given: int) -> tuple[GpuGraph, Kernels]:
+    def _start(
+        self, slot: Slot, count: int, given: int, record: Callable[[Kernels], None], kind: str = ""
+    ) -> None:
+        """Starts a launch by its graph, which is captured the first time.
+
+        Args:
+            slot: Its host buffers.
+            count: Updates.
+            given: Noise streams that the batches have.
+            record: Enqueues everything around and with the kernels.
+            kind: Tells graphs of another `record` apart.
+        """
+        self._number += 1
+        slot.start(self._number)
         update, numbers = self.plan.update, range(self.updates, self.updates + count)
         patterns = tuple((active_phases(update, n), due_targets(update, n)) for n in numbers)
-        key = (self._slots.index(slot), given, patterns, tuple(self._state.newest.values()))
+        newest = tuple(self._state.newest.values())
+        key = (kind, self._slots.index(slot), given, patterns, newest)
         if key not in self._graphs:
             kernels = self._sequencer.updates(self._state, self.updates, count, given)
-            used = HEAD_BYTES + FLOAT_BYTES * memory.batch_floats(self.plan, count)
-            graph = self._device.capture(lambda: self._enqueue(slot, kernels, used))
-            self._graphs[key] = (graph, kernels)
-        return self._graphs[key]
+            self._graphs[key] = (self._device.capture(lambda: record(kernels)), kernels)
+        graph, kernels = self._graphs[key]
+        graph.replay()
+        self._running = Submitted(kernels, slot, given, self._number, self._device.mark())
 
     def _enqueue(self, slot: Slot, kernels: Kernels, nbytes: int) -> None:
         self._device.upload(Pointer(self._buffers.batch), slot.upload[:nbytes])
@@ -342,7 +367,7 @@ class GpuLearner:
         found = np.flatnonzero(words == number)
         return kernels.owners[found[0]] if found.size else None
 
-    def _failure(self, launch: _Launch, k: int, phase: int) -> LearnerFailedError:
+    def _failure(self, launch: Submitted, k: int, phase: int) -> LearnerFailedError:
         """The error of the k-th update of a launch, whose state is still the newest."""
         update = self.plan.update
         for agent in range(self.plan.agents):

@@ -38,11 +38,30 @@ def open_device(device: str) -> GpuDevice:
         UnknownNameError: There is no device of this name.
         BackendUnavailableError: It cannot be used here.
     """
+    require(device)
+    return _entry(device)[1]()
+
+
+def check(device: str) -> None:
+    """Refuses a name that no device has.
+
+    Raises:
+        UnknownNameError: There is none of this name.
+    """
+    _entry(device)
+
+
+def require(device: str) -> None:
+    """Refuses a device that cannot be used here.
+
+    Raises:
+        UnknownNameError: There is no device of this name.
+        BackendUnavailableError: It cannot be used; says why and what works instead.
+    """
     reason = unavailable(device)
     if reason is not None:
         hint = "" if device == "emulate" else HINT
         raise BackendUnavailableError("device", f"`{device}` usable here", reason, hint)
-    return _entry(device)[1]()
 
 
 def _entry(device: str) -> tuple[Callable[[], str | None], Callable[[], GpuDevice]]:

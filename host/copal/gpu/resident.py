@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from copal.errors import ConfigError, EmptyReplayError, LearnerFailedError
 from copal.gpu.device import GpuDevice, Pointer
-from copal.gpu.learner import GpuLearner, _Launch
+from copal.gpu.learner import GpuLearner, Submitted
 from copal.gpu.plan import GpuPlan
 from copal.gpu.replay import GpuReplay
-from copal.gpu.sequence import HEAD_BYTES, active_phases, due_targets
+from copal.gpu.sequence import HEAD_BYTES
+from copal.gpu.sequence import Sequence as Kernels
 from copal.gpu.staging import Slot
 
 _WEIGHT = "weight"
@@ -84,22 +85,10 @@ class ResidentLearner(GpuLearner):
             raise EmptyReplayError("replay", "at least one row", "no row", "add rows first")
         self._finish()
         slot = self._slots[(self._number + 1) % len(self._slots)]
-        self._number += 1
-        slot.start(self._number)
-        update, numbers = self.plan.update, range(self.updates, self.updates + count)
-        patterns = tuple((active_phases(update, n), due_targets(update, n)) for n in numbers)
-        newest = tuple(self._state.newest.values())
-        key = ("drawn", self._slots.index(slot), patterns, newest)
-        if key not in self._graphs:
-            kernels = self._sequencer.updates(self._state, self.updates, count, 0)
-            graph = self._device.capture(lambda: self._enqueue_drawn(slot, kernels, count))
-            self._graphs[key] = (graph, kernels)
-        graph, kernels = self._graphs[key]
-        graph.replay()
-        self._running = _Launch(kernels, slot, 0, self._number, self._device.mark())
+        self._start(slot, count, 0, lambda k: self._enqueue_drawn(slot, k, count), "drawn")
         return self.collect()
 
-    def _enqueue_drawn(self, slot: Slot, kernels: Any, count: int) -> None:
+    def _enqueue_drawn(self, slot: Slot, kernels: Kernels, count: int) -> None:
         batch, results = self._buffers.batch, self._buffers.results
         self._device.upload(Pointer(batch), slot.upload[:HEAD_BYTES])
         for k in range(count):
@@ -109,7 +98,7 @@ class ResidentLearner(GpuLearner):
             self.replay.enqueue_update(Pointer(results, self._sequencer.td_offset(k)))
         self._device.download(slot.download, Pointer(results))
 
-    def _failure(self, launch: _Launch, k: int, phase: int) -> LearnerFailedError:
+    def _failure(self, launch: Submitted, k: int, phase: int) -> LearnerFailedError:
         """As the base, which looks at the batch: here it never was on the host."""
         self._device.download(
             launch.slot.upload[HEAD_BYTES:], Pointer(self._buffers.batch, HEAD_BYTES)

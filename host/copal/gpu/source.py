@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 
 from copal import builds
@@ -42,12 +41,6 @@ def unit(plan: GpuPlan) -> Unit:
         kernels.append(f"average_{n}")
     name = "".join(c if c.isalnum() else "-" for c in plan.update.name)
     return Unit(name, "\n".join(parts), tuple(kernels))
-
-
-def digest(unit: Unit, *settings: str) -> str:
-    """Name of a build of `unit` with `settings` of a compiler."""
-    text = "\0".join((unit.source, *unit.kernels, *settings))
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def _kernel(name: str, bounds: str, parameters: list[str], body: list[str]) -> str:

@@ -23,7 +23,6 @@ TIMEOUT_S = 60.0
 """Longest wait for the driver: the first start of a GPU in persistence mode off takes seconds."""
 SMALLEST_CAPABILITY = (8, 0)
 """The kernels copy asynchronously, which older GPUs cannot."""
-_INSTALL = "pip install 'copal-rl[gpu]'"
 _PROBE = """
 import json
 found = {}
@@ -80,7 +79,7 @@ def unavailable() -> str | None:
 def status() -> Status:
     """What there is; asked once a process, up to a second where CuPy is installed."""
     if importlib.util.find_spec("cupy") is None:
-        return Status(f"CuPy is not installed: {_INSTALL}")
+        return Status(f"CuPy is not installed: {compiler.INSTALL}")
     lacking = compiler.missing()
     if lacking is not None:
         return Status(lacking)
@@ -100,7 +99,7 @@ def status() -> Status:
     answer = [line for line in result.stdout.splitlines() if line.startswith("copal-gpu ")]
     if not answer:
         tail = (result.stderr.strip().splitlines() or [f"exit status {result.returncode}"])[-1]
-        return Status(f"CuPy ended its process ({tail}): reinstall it, {_INSTALL}")
+        return Status(f"CuPy ended its process ({tail}): reinstall it, {compiler.INSTALL}")
     return judge(json.loads(answer[-1].removeprefix("copal-gpu ")))
 
 
@@ -112,7 +111,8 @@ def judge(found: Mapping[str, Any]) -> Status:
             versions as 13020), `gpus`, and `error` if the driver refused.
     """
     if "import" in found:
-        return Status(f"CuPy cannot be imported ({found['import']}): reinstall it, {_INSTALL}")
+        why = found["import"]
+        return Status(f"CuPy cannot be imported ({why}): reinstall it, {compiler.INSTALL}")
     driver, runtime = int(found["driver"]), int(found["runtime"])
     if driver == 0:
         return Status("no NVIDIA driver: install one, version 580 or later for CUDA 13")

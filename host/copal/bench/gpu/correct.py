@@ -151,8 +151,7 @@ def _learner(
         options = PlanOptions(shared_bytes=device.limits.shared_bytes)
         planned = plan(built.update, batch_size, options)
         learner = GpuLearner(device, planned, updates=UPDATES)
-        zeros = {name: np.zeros_like(start[name]) for name in built.update.trained()}
-        learner.load(0, start, zeros, zeros, dict.fromkeys(zeros, 0), 0)
+        learner.begin(start)
     except BaseException:
         device.close()
         raise

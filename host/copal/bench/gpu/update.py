@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from copal.algorithms.base import Built
 from copal.bench.gpu.config import NOT_MEASURED, Budget, GpuCheck
 from copal.bench.learner_build import build, random_batch
@@ -19,7 +17,6 @@ from copal.gpu.device import GpuDevice, GpuGraph
 from copal.gpu.learner import GpuLearner
 from copal.gpu.open import open_device
 from copal.gpu.plan import PlanOptions, plan
-from copal.program import Update
 
 MANY = 8
 """Updates of a graph, and agents side by side, in the rows that have several."""
@@ -98,20 +95,14 @@ def _ours(built: Built, batch_size: int, updates: int, agents: int) -> Row:
         options = PlanOptions(agents=agents, shared_bytes=device.limits.shared_bytes)
         planned = plan(built.update, batch_size, options)
         learner = GpuLearner(device, planned, updates=updates)
-        load_initial(learner, built.update, built.parameters)
+        for agent in range(agents):
+            learner.begin(built.parameters, agent)
         batch = random_batch(built, batch_size)
         learner.run([[batch] * agents] * updates)
         us = blocks_us(device.time_us, device.graph.replay)
         return _figures([value / (updates * agents) for value in us])
     finally:
         device.close()
-
-
-def load_initial(learner: GpuLearner, update: Update, parameters: Any) -> None:
-    """Puts every agent at its first update."""
-    zeros = {name: np.zeros_like(parameters[name]) for name in update.trained()}
-    for agent in range(learner.plan.agents):
-        learner.load(agent, parameters, zeros, zeros, dict.fromkeys(zeros, 0), 0)
 
 
 def _theirs(built: Built, batch_size: int, *, compiled: bool, graph: bool) -> Row:
