@@ -19,8 +19,7 @@ from copal.errors import ConfigError
 VECTORIZATIONS = ("gymnasium", "envpool")
 LEARNER_MODES = ("sync", "async")
 FANOUTS = (2, 4, 8, 16, 32, 64)
-FPGA_DEVICES = ("sim", "model", "pynq")
-GPU_DEVICES = ("cuda", "emulate")
+DEVICES = {"fpga": ("sim", "model", "pynq"), "gpu": ("cuda", "emulate")}
 FPGA_LANES = (16, 64, 256, 1024)
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 _FLOAT32 = f", up to {LARGEST_FLOAT32:.1e}"
@@ -434,9 +433,8 @@ def _check_backend_settings(c: TrainConfig) -> None:
                 repr(getattr(c, name)),
                 f"add {' or '.join(f'`--backend {b}`' for b in having)}, or leave {name} out",
             )
-    devices = GPU_DEVICES if c.backend == "gpu" else FPGA_DEVICES
-    if c.device is not None and c.device not in devices:
-        raise ConfigError("device", f"one of {', '.join(devices)}", repr(c.device))
+    if c.device is not None and c.device not in DEVICES[c.backend]:
+        raise ConfigError("device", f"one of {', '.join(DEVICES[c.backend])}", repr(c.device))
     if c.lanes is not None and (c.lanes not in FPGA_LANES or not isinstance(c.lanes, int)):
         raise ConfigError("lanes", f"one of {', '.join(map(str, FPGA_LANES))}", repr(c.lanes))
     _positive(c, "clock_mhz")

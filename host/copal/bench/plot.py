@@ -12,8 +12,11 @@ from typing import Any
 from copal.errors import ConfigError
 
 
-def require_matplotlib() -> Any:
+def require_matplotlib(setting: str = "plot") -> Any:
     """Imports matplotlib's `Figure` class, which needs no display.
+
+    Args:
+        setting: What asks for a picture, for the error.
 
     Raises:
         ConfigError: matplotlib is not installed.
@@ -22,7 +25,7 @@ def require_matplotlib() -> Any:
         return importlib.import_module("matplotlib.figure").Figure
     except ImportError as error:
         raise ConfigError(
-            "plot", "matplotlib to be installed", str(error), "pip install 'copal-rl[plot]'"
+            setting, "matplotlib to be installed", str(error), "pip install 'copal-rl[plot]'"
         ) from error
 
 

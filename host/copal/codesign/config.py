@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from copal.codesign.solve import OBJECTIVES
-from copal.config import BACKEND_SETTINGS, FPGA_DEVICES, GPU_DEVICES, TrainConfig
+from copal.codesign.solve import OBJECTIVES, check_cores
+from copal.config import BACKEND_SETTINGS, DEVICES, TrainConfig
 from copal.errors import ConfigError, PlanError
 from copal.runtime.machine import allowed_cpus
 
@@ -115,24 +115,17 @@ class ProfileConfig(TrainConfig):
             PlanError: There is only one.
         """
         cores = len(allowed_cpus()) if self.cores is None else self.cores
-        if cores < 2:
-            raise PlanError(
-                "cores",
-                "2 or more: one for an actor and one for a learner",
-                str(cores),
-                "on a single core there is nothing to allocate: --actors 1 --learners 1",
-            )
+        check_cores(cores)
         return cores
 
     def options(self, backend: str) -> dict[str, Any]:
         """The settings among them that are a backend's own."""
-        devices = {"fpga": FPGA_DEVICES, "gpu": GPU_DEVICES}.get(backend, ())
         return {
             name: getattr(self, name)
             for name, having in BACKEND_SETTINGS.items()
             if backend in having
             and getattr(self, name) is not None
-            and (name != "device" or self.device in devices)
+            and (name != "device" or self.device in DEVICES.get(backend, ()))
         }
 
     def training(self) -> TrainConfig:

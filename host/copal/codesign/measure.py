@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,8 +82,8 @@ def measure(config: ProfileConfig) -> Profile:
         )
         profile = _continued(profile, before, path, config)
         profile.save(path)
-        work = _Work(config, rig, profile, path)
-        return work.run()
+        with contextlib.closing(_Work(config, rig, profile, path)) as work:
+            return work.run()
 
 
 class _Work:
@@ -110,7 +109,6 @@ class _Work:
             show.next("stages")
             self._finish()
             self.profile.save(self._path)
-        self._close()
         return self.profile
 
     def _missing(self) -> Iterator[Task]:
@@ -151,7 +149,8 @@ class _Work:
             ),
         )
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Frees the learners."""
         for learner in self._learners.values():
             learner.close()
 
@@ -314,7 +313,7 @@ def _continued(new: Profile, before: Profile | None, path: Path, config: Profile
     Raises:
         ConfigError: That one is of other settings.
     """
-    if before is None or config.force:
+    if before is None:
         return new
     wanted, found = new.settings, before.settings
     for name, old, now in [
@@ -333,7 +332,7 @@ def _continued(new: Profile, before: Profile | None, path: Path, config: Profile
     def same(curve: Curve) -> Curve:
         old = kept.get(curve.backend)
         fits = old is not None and not curve.absent and old.options == curve.options
-        return dataclasses.replace(curve, points=old.points) if old and fits else curve
+        return replace(curve, points=old.points) if old and fits else curve
 
     learners = tuple(c if c.simulated else same(c) for c in new.learners)
     names = {c.backend for c in learners if not c.absent and not c.simulated}

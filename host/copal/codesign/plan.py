@@ -11,7 +11,7 @@ from typing import Any
 
 from copal.codesign import mapping
 from copal.codesign.predict import Predicted, predict
-from copal.codesign.profile import SCHEMA, Profile, read, write
+from copal.codesign.profile import SCHEMA, Profile, parsing, read, write
 from copal.codesign.solve import Allocation, check, closest, solve
 from copal.errors import PlanError
 
@@ -104,10 +104,7 @@ class Plan:
         Raises:
             PlanError: It is of another version, or something is missing or of another kind.
         """
-        if data.get("copal_plan") != SCHEMA:
-            expected, got = f"version {SCHEMA}", repr(data.get("copal_plan"))
-            raise PlanError("copal_plan", expected, got, "`copal allocate` writes one")
-        try:
+        with parsing(data, "plan"):
             runner_up = data["runner_up"]
             return cls(
                 settings=dict(data["settings"]),
@@ -123,10 +120,6 @@ class Plan:
                 notes=tuple(map(str, data["notes"])),
                 devices=tuple(mapping.Mapping(**m) for m in data["devices"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise PlanError(
-                "plan", "a whole plan", repr(e), "write it again: copal allocate"
-            ) from e
 
     @classmethod
     def load(cls, path: Path) -> Plan:

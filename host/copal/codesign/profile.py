@@ -6,7 +6,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ GIVEN = "given"
 """`Curve.source` of curves that were not measured by copal."""
 COMPARED = ("cpu", "cores", "isa", "copal")
 """What makes two machines the same for a profile."""
-
+_WRITERS = {"profile": "`copal profile` writes one", "plan": "`copal allocate` writes one"}
 
 Stages = Mapping[str, tuple[float, ...]]
 """Microseconds by stage, one a repetition."""
@@ -194,8 +195,7 @@ class Profile:
         """
         if "env_steps_per_s" in data:
             return _given(data)
-        _check_version(data, "copal_profile", "copal profile")
-        try:
+        with parsing(data, "profile"):
             return cls(
                 settings=dict(data["settings"]),
                 machine=dict(data["machine"]),
@@ -207,12 +207,6 @@ class Profile:
                 wake_us=float(data["wake_us"]),
                 repeats=int(data["repeats"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
-            if isinstance(e, PlanError):
-                raise
-            raise PlanError(
-                "profile", "a whole profile", repr(e), "measure again: copal profile"
-            ) from e
 
     @classmethod
     def load(cls, path: Path) -> Profile:
@@ -234,7 +228,7 @@ def read(path: Path, what: str) -> Mapping[str, Any]:
     Raises:
         PlanError: There is none, or it is damaged.
     """
-    hint = "`copal profile` writes one" if what == "profile" else "`copal allocate` writes one"
+    hint = _WRITERS[what]
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as e:
@@ -242,6 +236,29 @@ def read(path: Path, what: str) -> Mapping[str, Any]:
     if not isinstance(data, dict):
         raise PlanError(what, f"a {what} in `{path}`", f"JSON of a {type(data).__name__}", hint)
     return data
+
+
+@contextmanager
+def parsing(data: Mapping[str, Any], what: str) -> Iterator[None]:
+    """Checks the version of `data`; what its body lacks or cannot read is a typed error.
+
+    Args:
+        data: Content of a file.
+        what: `profile` or `plan`.
+
+    Raises:
+        PlanError: It is of another version, or something is missing or of another kind.
+    """
+    version = data.get(f"copal_{what}")
+    if version != SCHEMA:
+        got = "none" if version is None else repr(version)
+        raise PlanError(f"copal_{what}", f"version {SCHEMA}", got, _WRITERS[what])
+    try:
+        yield
+    except PlanError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise PlanError(what, f"a whole {what}", repr(e), _WRITERS[what]) from e
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
@@ -296,13 +313,6 @@ def refuse_another(what: str, machine: Mapping[str, Any], here: Mapping[str, Any
 def _identity(machine: Mapping[str, Any]) -> dict[str, Any]:
     versions = machine.get("versions", {})
     return {**{n: machine.get(n) for n in COMPARED}, "copal": versions.get("copal")}
-
-
-def _check_version(data: Mapping[str, Any], key: str, verb: str) -> None:
-    found = data.get(key)
-    if found != SCHEMA:
-        got = "none" if found is None else repr(found)
-        raise PlanError(key, f"version {SCHEMA}", got, f"`{verb}` of this version writes one")
 
 
 def _rates(values: Sequence[Any]) -> tuple[float, ...]:

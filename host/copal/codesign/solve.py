@@ -181,6 +181,15 @@ def check(cores: int, update_interval: float, objective: str) -> None:
         raise ConfigError("update_interval", expected, repr(update_interval))
     if objective not in OBJECTIVES:
         raise ConfigError("objective", f"one of {', '.join(OBJECTIVES)}", f"`{objective}`")
+    check_cores(cores)
+
+
+def check_cores(cores: int) -> None:
+    """Refuses a machine on which there is nothing to allocate.
+
+    Raises:
+        PlanError: There are fewer than 2 cores.
+    """
     if cores < 2:
         raise PlanError(
             "cores",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -101,8 +102,8 @@ def _overlap_table(profile: Profile) -> str:
     header = ("both at once, no gate", "actors", "learners", "env steps/s", "updates/s")
     rows = []
     for o in profile.overlaps:
-        middle = len(o.updates_per_s) // 2
-        steps, updates = (number(sorted(r)[middle]) for r in (o.env_steps_per_s, o.updates_per_s))
+        rates = (o.env_steps_per_s, o.updates_per_s)
+        steps, updates = (number(statistics.median(r)) for r in rates)
         rows.append([o.backend, str(o.actors), str(o.learners), steps, updates])
     return markdown(header, rows)
 

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from copal.config import FPGA_DEVICES
+from copal.config import DEVICES
 from copal.errors import BackendUnavailableError, UnknownNameError
 from copal.fpga import tools
 from copal.fpga.config import EngineConfig
@@ -16,7 +16,7 @@ from copal.fpga.device import FpgaDevice
 
 def names() -> tuple[str, ...]:
     """Names of the devices."""
-    return FPGA_DEVICES
+    return DEVICES["fpga"]
 
 
 def unavailable(device: str) -> str | None:

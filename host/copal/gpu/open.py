@@ -5,18 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from copal.config import GPU_DEVICES
+from copal.config import DEVICES
 from copal.errors import BackendUnavailableError, UnknownNameError
 from copal.gpu import emulate, status
 from copal.gpu.device import GpuDevice
 
-DEFAULT_DEVICE = GPU_DEVICES[0]
+DEFAULT_DEVICE = DEVICES["gpu"][0]
 HINT = "`--device emulate` runs the same kernels on the CPU, slowly"
 
 
 def names() -> tuple[str, ...]:
     """Names of the devices."""
-    return GPU_DEVICES
+    return DEVICES["gpu"]
 
 
 def unavailable(device: str) -> str | None:

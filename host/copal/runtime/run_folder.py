@@ -17,6 +17,7 @@ from copal.errors import CheckpointError, ConfigError, NoSuchRunError
 from copal.runtime import files, machine, metrics, own_settings, settings
 
 CONFIG = "config.json"
+MACHINE = "machine.json"
 CHECKPOINTS = "checkpoints"
 
 
@@ -57,7 +58,7 @@ def prepare(config: TrainConfig) -> Path:
     try:
         config.out.mkdir(parents=True, exist_ok=True)
         files.write_text(config.out / CONFIG, config.to_json() + "\n")
-        files.write_json(config.out / "machine.json", machine.describe())
+        files.write_json(config.out / MACHINE, machine.describe())
     except OSError as e:
         raise ConfigError("out", "a folder that can be written", str(e), "choose another") from e
     return config.out

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from copal.bench.table import Row
-from copal.config import GPU_DEVICES
+from copal.config import DEVICES
 from copal.errors import ConfigError, UnknownNameError
 
 ALGORITHMS = ("dqn", "double-dqn", "ddpg", "td3", "sac")
@@ -26,7 +26,7 @@ class GpuCheck:
         UnknownNameError: There is no such device, part or algorithm.
     """
 
-    device: str = GPU_DEVICES[0]
+    device: str = DEVICES["gpu"][0]
     """`cuda`, or `emulate`, which runs the part `correct` alone."""
     parts: tuple[str, ...] = PARTS
     """What to do, in this order."""
@@ -48,7 +48,7 @@ class GpuCheck:
     """Where the JSON goes; None: nowhere."""
 
     def __post_init__(self) -> None:
-        known = (("device", (self.device,), GPU_DEVICES), ("parts", self.parts, PARTS),
+        known = (("device", (self.device,), DEVICES["gpu"]), ("parts", self.parts, PARTS),
                  ("algos", self.algos, ALGORITHMS))  # fmt: skip
         for field, names, allowed in known:
             for name in names:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tyro
 
+from copal.bench.plot import require_matplotlib
 from copal.codesign.report import page, png
 from copal.codesign.report.contents import Contents, contents
 from copal.codesign.report.folder import find, load, names
@@ -54,7 +55,7 @@ def write(config: ReportConfig) -> list[Path]:
         ConfigError: A file cannot be written, or matplotlib is not installed.
     """
     if config.png is not None:
-        png.require()
+        require_matplotlib("png")
     told = _contents(config.dirs, config.title)
     _write(config.out, page.render(told))
     return [config.out, *([] if config.png is None else png.save(told.figures(), config.png))]

@@ -13,16 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from copal.codesign import compare
+from copal.codesign import plan as plans
 from copal.codesign.report.records import LIMIT, Records, nothing, number, read
 from copal.errors import CheckpointError, NoSuchRunError
 from copal.runtime import metrics, run_folder
 
 ALIVE_S = 60.0
 """A run without a final score whose last record is younger than this counts as running."""
-PLAN = "plan.json"
-"""What a run was planned by, beside its config.json."""
-ACHIEVED = "achieved.json"
-"""How it compared with its plan."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +150,8 @@ def load(folder: Path, name: str, limit: int = LIMIT) -> Run:
         records = read(path, limit) if path.is_file() else nothing()
     except OSError as error:
         raise _damaged(path, str(error)) from error
-    machine = _json(folder / "machine.json") or {}
-    plan, achieved = _json(folder / PLAN), _json(folder / ACHIEVED)
+    machine = _json(folder / run_folder.MACHINE) or {}
+    plan, achieved = _json(folder / plans.FILE), _json(folder / compare.FILE)
     return Run(folder, name, config, machine, plan, achieved, records, silent_s)
 
 

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import importlib
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from copal.bench.plot import require_matplotlib
 from copal.codesign.report.figures import Bars, Chart, Figure
 from copal.codesign.report.scale import axes
 from copal.errors import ConfigError
@@ -24,20 +24,6 @@ LABEL = 28
 """Characters of a bar's label in one line."""
 
 
-def require() -> Any:
-    """Imports matplotlib's `Figure` class, which needs no display.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-    """
-    try:
-        return importlib.import_module("matplotlib.figure").Figure
-    except ImportError as error:
-        raise ConfigError(
-            "png", "matplotlib to be installed", str(error), "pip install 'copal-rl[plot]'"
-        ) from error
-
-
 def save(figures: Sequence[Figure], folder: Path) -> list[Path]:
     """Draws each figure into a file named after it.
 
@@ -47,7 +33,7 @@ def save(figures: Sequence[Figure], folder: Path) -> list[Path]:
     Raises:
         ConfigError: matplotlib is not installed, or the folder cannot be written.
     """
-    make = require()
+    make = require_matplotlib("png")
     paths = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
