@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,14 @@ BARE: dict[str, Any] = {
 def newest(out: Path) -> Any:
     """The newest checkpoint of a run, which has to be whole."""
     return CheckpointStore(out / "checkpoints").newest(pytest.fail)
+
+
+def cut_at(checkpoint: Path, copy: Path) -> Path:
+    """Makes `copy` the folder of a run that ended with this checkpoint of another one."""
+    (copy / "checkpoints").mkdir(parents=True)
+    shutil.copy(checkpoint.parents[1] / "config.json", copy)
+    shutil.copytree(checkpoint, copy / "checkpoints" / checkpoint.name)
+    return copy
 
 
 def same_files(one: Path, two: Path) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 import copal
 from copal.backends.gpu import GpuBackend
 from copal.errors import ConfigError, LearnerFailedError, UnknownNameError
-from runs import BARE, newest, same_files
+from runs import BARE, cut_at, newest, same_files
 
 SMALL: dict[str, Any] = {
     **BARE,
@@ -49,10 +48,7 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, changes: dict[s
     assert whole.updates == config.steps - 100
     middle = sorted((whole.out / "checkpoints").iterdir())[:-1]
     assert middle
-    copy = tmp_path / "copy"
-    (copy / "checkpoints").mkdir(parents=True)
-    shutil.copy(whole.out / "config.json", copy)
-    shutil.copytree(middle[0], copy / "checkpoints" / middle[0].name)
+    copy = cut_at(middle[0], tmp_path / "copy")
     resumed = copal.train(copal.TrainConfig(resume=copy, quiet=True))
     assert resumed.returns == whole.returns
     same_files(newest(whole.out).path, newest(copy).path)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from copal.bench import gpu_check
-from copal.bench.gpu import correct, others, update
+from copal.bench.gpu import correct, replay, sanitizer, update
 from copal.bench.gpu.config import NOT_MEASURED, Budget, GpuCheck
 from copal.errors import ConfigError, UnknownNameError
 from copal.gpu import learner, source, status
@@ -124,11 +124,11 @@ def test_update_times(cuda: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_replay_times(cuda: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours on the device and on the CPU; TorchRL's with the reason where it is missing."""
-    for name, value in {"REPLAY_ROWS": 70, "REPLAY_BATCH": 9, "_BLOCK_S": 1e-4}.items():
-        monkeypatch.setattr(others, name, value)
+    for name, value in {"ROWS": 70, "BATCH_SIZE": 9, "_BLOCK_S": 1e-4}.items():
+        monkeypatch.setattr(replay, name, value)
     monkeypatch.setitem(sys.modules, "tensordict", None)
-    rows = list(others.replay_rows(GpuCheck(), Budget(1000)))
-    assert [row["name"] for row in rows] == list(others.REPLAY_NAMES)
+    rows = list(replay.rows(GpuCheck(), Budget(1000)))
+    assert [row["name"] for row in rows] == list(replay.NAMES)
     assert all(0 < row["us_min"] <= row["us"] for row in rows[:2]), rows
     assert "tensordict" in rows[2]["absent"]
     assert {"replay_draw", "replay_set"} <= set(cuda.launched)
@@ -162,14 +162,14 @@ def test_no_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
 )
 def test_sanitizer(tmp_path: Path, output: str, figures: dict[str, Any]) -> None:
     """Its count of errors and its exit status both count."""
-    assert others.sanitize(_sanitizer(tmp_path, output), "memcheck", 60.0) == figures
+    assert sanitizer.sanitize(_sanitizer(tmp_path, output), "memcheck", 60.0) == figures
 
 
 def test_sanitizer_that_hangs(tmp_path: Path) -> None:
     """It is given up, and nothing is said to be wrong."""
     program = _sanitizer(tmp_path, "exec sleep 60")
     figures = {"absent": "not finished within 1 s", "ok": True}
-    assert others.sanitize(program, "memcheck", 1.0) == figures
+    assert sanitizer.sanitize(program, "memcheck", 1.0) == figures
 
 
 def _sanitizer(folder: Path, script: str) -> str:
@@ -183,8 +183,8 @@ def _sanitizer(folder: Path, script: str) -> str:
 def test_sanitizer_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line for each tool, and nothing is wrong."""
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    rows = list(others.sanitizer_rows(GpuCheck(), Budget(100)))
-    assert [row["name"].split()[-1] for row in rows] == list(others.TOOLS)
+    rows = list(sanitizer.rows(GpuCheck(), Budget(100)))
+    assert [row["name"].split()[-1] for row in rows] == list(sanitizer.TOOLS)
     assert gpu_check.right(rows)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from copal.bench import machine
-from copal.bench.gpu import correct, others, update
+from copal.bench.gpu import correct, replay, sanitizer, training, update
 from copal.bench.gpu.config import Budget, GpuCheck
 from copal.bench.runner import say
 from copal.bench.table import Report, Row, markdown, number, times
@@ -45,9 +45,9 @@ def measure(config: GpuCheck) -> Report:
     makers: Mapping[str, Callable[[], Iterator[Row]]] = {
         "correct": lambda: correct.rows(config, budget, seed),
         "update": lambda: update.rows(config, budget),
-        "replay": lambda: others.replay_rows(config, budget),
-        "train": lambda: others.train_rows(config, budget),
-        "sanitize": lambda: others.sanitizer_rows(config, budget),
+        "replay": lambda: replay.rows(config, budget),
+        "train": lambda: training.rows(config, budget),
+        "sanitize": lambda: sanitizer.rows(config, budget),
     }
     for part in config.parts:
         rows += makers[part]()
