@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import copal
+from copal.runtime import TrainResult
 from copal.runtime.checkpoint import CheckpointStore
 
 BARE: dict[str, Any] = {
@@ -31,6 +33,14 @@ def cut_at(checkpoint: Path, copy: Path) -> Path:
     shutil.copy(checkpoint.parents[1] / "config.json", copy)
     shutil.copytree(checkpoint, copy / "checkpoints" / checkpoint.name)
     return copy
+
+
+def resumed_equals(whole: TrainResult, checkpoint: Path, copy: Path) -> None:
+    """A run that goes on from a checkpoint of `whole`, in `copy`, ends as that one did."""
+    resumed = copal.train(copal.TrainConfig(resume=cut_at(checkpoint, copy), quiet=True))
+    assert (resumed.env_steps, resumed.updates) == (whole.env_steps, whole.updates)
+    assert resumed.returns == whole.returns
+    same_files(newest(whole.out).path, newest(copy).path)
 
 
 def same_files(one: Path, two: Path) -> None:

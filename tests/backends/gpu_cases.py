@@ -16,7 +16,7 @@ from copal.gpu.plan import PlanOptions, plan
 from copal.program import Adam, Buffer, Phase, Program, Update
 
 TOLERANCE = 1e-5
-"""Relative error against float64 that issue and documents promise."""
+"""Relative error against float64 that docs/gpu.md promises."""
 
 
 def start(

@@ -14,7 +14,7 @@ import pytest
 import copal
 from copal.errors import CheckpointError, ConfigError, LearnerFailedError
 from copal.runtime import normalization
-from runs import BARE, cut_at, newest, same_files
+from runs import BARE, newest, resumed_equals, same_files
 
 SMALL: dict[str, Any] = {
     **BARE,
@@ -72,11 +72,7 @@ def test_resumed_run_equals_an_uninterrupted_one(
     config = small(tmp_path, algo=algo, deterministic=True, checkpoint_interval=300, **changes)
     whole = copal.train(config)
     middle = min((whole.out / "checkpoints").iterdir())
-    copy = cut_at(middle, tmp_path / "copy")
-    resumed = copal.train(copal.TrainConfig(resume=copy, quiet=True))
-    assert (resumed.env_steps, resumed.updates) == (whole.env_steps, whole.updates)
-    assert resumed.returns == whole.returns
-    same_files(newest(whole.out).path, newest(copy).path)
+    resumed_equals(whole, middle, tmp_path / "copy")
 
 
 @pytest.mark.parametrize("algo", ["sac", "td3"])

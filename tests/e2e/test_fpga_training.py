@@ -19,7 +19,7 @@ from copal.errors import CheckpointError, ConfigError, FpgaError, FpgaTimeoutErr
 from copal.fpga import tools
 from copal.fpga.device import Beats
 from copal.fpga.model_device import ModelDevice
-from runs import BARE, cut_at, newest, same_files
+from runs import BARE, newest, resumed_equals, same_files
 
 SMALL: dict[str, Any] = {
     **BARE,
@@ -63,10 +63,7 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, changes: dict[s
     assert whole.updates == config.steps - 100
     middle = sorted((whole.out / "checkpoints").iterdir())[:-1]
     assert middle
-    copy = cut_at(middle[0], tmp_path / "copy")
-    resumed = copal.train(copal.TrainConfig(resume=copy, quiet=True))
-    assert resumed.returns == whole.returns
-    same_files(newest(whole.out).path, newest(copy).path)
+    resumed_equals(whole, middle[0], tmp_path / "copy")
 
 
 @pytest.mark.slow

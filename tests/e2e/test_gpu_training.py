@@ -12,7 +12,7 @@ import pytest
 import copal
 from copal.backends.gpu import GpuBackend
 from copal.errors import ConfigError, LearnerFailedError, UnknownNameError
-from runs import BARE, cut_at, newest, same_files
+from runs import BARE, resumed_equals
 
 SMALL: dict[str, Any] = {
     **BARE,
@@ -48,10 +48,7 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, changes: dict[s
     assert whole.updates == config.steps - 100
     middle = sorted((whole.out / "checkpoints").iterdir())[:-1]
     assert middle
-    copy = cut_at(middle[0], tmp_path / "copy")
-    resumed = copal.train(copal.TrainConfig(resume=copy, quiet=True))
-    assert resumed.returns == whole.returns
-    same_files(newest(whole.out).path, newest(copy).path)
+    resumed_equals(whole, middle[0], tmp_path / "copy")
 
 
 def test_a_run_may_go_on_with_another_backend(tmp_path: Path) -> None:
