@@ -20,6 +20,7 @@ VECTORIZATIONS = ("gymnasium", "envpool")
 LEARNER_MODES = ("sync", "async")
 FANOUTS = (2, 4, 8, 16, 32, 64)
 DEVICES = {"fpga": ("sim", "model", "pynq"), "gpu": ("cuda", "emulate")}
+REPLAY_DEVICES = ("cpu", "gpu")
 FPGA_LANES = (16, 64, 256, 1024)
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 _FLOAT32 = f", up to {LARGEST_FLOAT32:.1e}"
@@ -47,6 +48,9 @@ class TrainConfig:
     device: str | None = None
     """Of backend fpga: `sim` (the engine's RTL), `model` (the same bits, faster) or `pynq` (a
     board); None: `sim`. Of backend gpu: `cuda`, or `emulate` (on the CPU, slow); None: `cuda`."""
+    replay_device: str | None = None
+    """Of backend gpu: where batches are drawn and priorities kept, `cpu`, or `gpu` (rows are copied
+    there as they come); None: `cpu`."""
     lanes: int | None = None
     """Of backend fpga: multipliers of the engine, 16, 64, 256 or 1024; None: 64, or the board's."""
     clock_mhz: float | None = None
@@ -247,6 +251,7 @@ RESUMABLE = frozenset(
         "resume",
         "backend",
         "device",
+        "replay_device",
         "lanes",
         "clock_mhz",
         "eval_interval",
@@ -265,7 +270,12 @@ RESUMABLE = frozenset(
 OPTIONAL = frozenset(f.name for f in fields(TrainConfig) if f.default is None)
 
 #: Settings that only some backends have, and which ones have them.
-BACKEND_SETTINGS = {"device": ("fpga", "gpu"), "lanes": ("fpga",), "clock_mhz": ("fpga",)}
+BACKEND_SETTINGS = {
+    "device": ("fpga", "gpu"),
+    "replay_device": ("gpu",),
+    "lanes": ("fpga",),
+    "clock_mhz": ("fpga",),
+}
 
 _RUN = frozenset({"out", "resume", "stop_at_return", *BACKEND_SETTINGS})
 
@@ -435,6 +445,16 @@ def _check_backend_settings(c: TrainConfig) -> None:
             )
     if c.device is not None and c.device not in DEVICES[c.backend]:
         raise ConfigError("device", f"one of {', '.join(DEVICES[c.backend])}", repr(c.device))
+    if c.replay_device not in (None, *REPLAY_DEVICES):
+        expected = f"one of {', '.join(REPLAY_DEVICES)}"
+        raise ConfigError("replay_device", expected, repr(c.replay_device))
+    if c.replay_device == "gpu" and c.share_next_obs:
+        raise ConfigError(
+            "share_next_obs",
+            "False with replay_device `gpu`, whose rows are complete each",
+            "True",
+            "leave one of them out",
+        )
     if c.lanes is not None and (c.lanes not in FPGA_LANES or not isinstance(c.lanes, int)):
         raise ConfigError("lanes", f"one of {', '.join(map(str, FPGA_LANES))}", repr(c.lanes))
     _positive(c, "clock_mhz")

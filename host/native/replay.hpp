@@ -86,6 +86,15 @@ class Replay {
   // stale ids, which are dropped. Throws PriorityError before it changes anything.
   size_t update_priorities(size_t n, const uint64_t* id, const float* td);
 
+  // The first living id from `first` on, and how many rows from there on are whole; waits for an
+  // inserter that is just writing the first one.
+  std::pair<uint64_t, size_t> whole(uint64_t first) const;
+  // Copies rows [first, first + n). False: not all are whole any more, and nothing was copied.
+  bool copy_rows(uint64_t first, size_t n, const SampleTarget& out) const;
+  // Sets priorities, as they are drawn by, of ids [first, first + n) that are whole; uniform draws
+  // keep theirs. Throws PriorityError before it changes anything.
+  void set_leaves(uint64_t first, size_t n, const float* leaf);
+
   const Schema& schema() const { return schema_; }
   const ReplayConfig& config() const { return config_; }
   uint64_t capacity() const { return config_.capacity; }
@@ -150,6 +159,10 @@ class Replay {
   [[noreturn]] void throw_empty() const;
   bool writing(uint64_t id) const;
 
+  // ---- replay_rows.hpp
+  void check_not_linked() const;
+  Run whole_locked(uint64_t first) const;
+
   // ---- replay_file.hpp
   void write_state(FileWriter& file);
   void read_state(FileReader& file);
@@ -188,4 +201,5 @@ class Replay {
 
 #include "replay_add.hpp"
 #include "replay_file.hpp"
+#include "replay_rows.hpp"
 #include "replay_sample.hpp"

@@ -37,7 +37,8 @@ class Pair:
         self.rows = cases.batch(stored, rng, noise=False)
         del self.rows["weight"]
         self.replay = replay_for(device, planned, 64, **SETTINGS)
-        self.learner = ResidentLearner(device, planned, self.replay, updates=COUNT)
+        self.learner = ResidentLearner(device, planned, updates=COUNT)
+        self.learner.replay = self.replay
         apart = EmulatedDevice()
         self.replay_apart = replay_for(apart, planned, 64, **SETTINGS)
         self.learner_apart = GpuLearner(apart, planned)

@@ -109,7 +109,8 @@ def get(name: str, **settings: Any) -> Backend:
 
     Args:
         name: What the user types.
-        settings: `device` of `fpga` and `gpu`, `lanes` and `clock_mhz` of `fpga`.
+        settings: `device` of `fpga` and `gpu`, `replay_device` of `gpu`, `lanes` and `clock_mhz` of
+            `fpga`.
 
     Raises:
         UnknownNameError: There is none; lists the near matches.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from typing_extensions import Self
 
 from copal.errors import CheckpointError, ConfigError, SchemaError
@@ -117,6 +117,37 @@ class PrioritizedReplay(NativeReplay):
             `id % capacity`.
         """
         return self._leaves()
+
+    def rows_from(self, first: int, most: int | None = None) -> Batch | None:
+        """Copies the rows that were inserted since, in order, for a copy of the buffer elsewhere.
+
+        Args:
+            first: The id to begin with; where that row is gone, the oldest one that is there.
+            most: Rows to copy at most; None: all.
+
+        Returns:
+            Complete rows from there on, with `ids` that follow each other and weights of 1;
+            None if there is none. Rows that another thread is still writing come with a later call.
+
+        Raises:
+            ConfigError: Next observations are shared.
+        """
+        return self._rows_from(first, self.capacity if most is None else most)
+
+    def set_priorities(self, first: int, priority: ArrayLike) -> None:
+        """Sets the priorities of neighbouring rows, as they are drawn by; see `priorities`.
+
+        Rows that are gone are skipped; uniform draws stay uniform.
+
+        Args:
+            first: Id of the first row.
+            priority: float [rows], of ids `first`, `first` + 1, ...
+
+        Raises:
+            PriorityError: One is NaN, infinite or negative; nothing is changed.
+            ConfigError: Next observations are shared.
+        """
+        self._set_leaves(first, priority)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the whole state to `path`, at once or not at all, without a copy in memory.

@@ -36,7 +36,6 @@ class HostLoop:
         replay: Any,
         gate: Any,
         store: Any,
-        *,
         acting: Sequence[str],
         batch_size: int,
         beta: LinearSchedule,
@@ -172,6 +171,10 @@ class HostLoop:
             vectors = [learner.parameters(name) for name in self._acting]
         self._store.publish(np.concatenate(vectors), learner.updates)
         self._seconds["publish_s"] += time.perf_counter() - began
+
+    def write_back(self) -> dict[str, int]:
+        """Nothing: the replay has all priorities."""
+        return {}
 
     def metrics(self) -> dict[str, float]:
         """Figures of the newest update, and the seconds spent by stage."""

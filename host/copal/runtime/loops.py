@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What drives the learner: the native loop of the `cpu` backend, or the one in Python."""
+"""What drives the learner: the native loop of the `cpu` backend, or one of those in Python."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any, Protocol
 
 from copal.backends.base import Learner
 from copal.backends.cpu import CpuLearner
+from copal.backends.gpu_drawing import DrawingLearner
 from copal.native import native
 from copal.replay import LinearSchedule
+from copal.runtime.drawing_loop import DrawingLoop
 from copal.runtime.host_loop import HostLoop
 
 
@@ -41,6 +43,13 @@ class Loop(Protocol):
 
     def publish(self) -> None:
         """Publishes the weights as they are; the loop must not run."""
+
+    def write_back(self) -> dict[str, int]:
+        """Puts priorities that only a device has into the replay; the loop must not run.
+
+        Returns:
+            Counters for the checkpoint.
+        """
 
     def raise_if_failed(self) -> None:
         """Raises the error that ended the thread."""
@@ -120,6 +129,10 @@ class NativeLoop:
         # weights an actor reads must not depend on when it read the last ones, always.
         self._loop.publish()
 
+    def write_back(self) -> dict[str, int]:
+        """Nothing: the replay has all priorities."""
+        return {}
+
     def metrics(self) -> dict[str, Any]:
         """Figures of the newest update, and the seconds spent by stage, over all threads.
 
@@ -155,7 +168,7 @@ def make(
     beta: LinearSchedule,
     async_learners: int = 0,
 ) -> Loop:
-    """The native loop for a native learner, else the one in Python.
+    """The native loop for a native learner, else one of those in Python.
 
     Args:
         learner: Runs the updates.
@@ -169,4 +182,7 @@ def make(
     """
     if isinstance(learner, CpuLearner):
         return NativeLoop(learner, replay, gate, store, beta, async_learners)
-    return HostLoop(learner, replay, gate, store, acting=acting, batch_size=batch_size, beta=beta)
+    parts = (replay, gate, store, acting, batch_size, beta)
+    if isinstance(learner, DrawingLearner):
+        return DrawingLoop(learner, *parts)
+    return HostLoop(learner, *parts)

@@ -16,6 +16,7 @@ from copal.algorithms import Built
 from copal.algorithms.base import SCALE
 from copal.backends import registry
 from copal.backends.base import Learner, LearnerState
+from copal.backends.gpu_drawing import DrawingLearner
 from copal.config import BACKEND_SETTINGS, TrainConfig
 from copal.errors import CheckpointError
 from copal.native import native
@@ -24,6 +25,7 @@ from copal.runtime import exploration, files, loops, normalization
 from copal.runtime.actors import Actor, Shared
 from copal.runtime.checkpoint import Checkpoint
 from copal.runtime.control import Control, StepBudget
+from copal.runtime.drawing_loop import ROWS
 from copal.runtime.policy import PolicyFacts, join, make_policy
 from copal.runtime.settings import algorithm_settings, check_exploration, known
 
@@ -74,7 +76,7 @@ class Session:
         Returns:
             The counters to store beside the files.
         """
-        state = self.learner.state()
+        state, device = self.learner.state(), self.loop.write_back()
         files.write_arrays(folder / "weights.safetensors", state.parameters)
         moments = {f"first/{k}": v for k, v in state.first_moment.items()}
         moments |= {f"second/{k}": v for k, v in state.second_moment.items()}
@@ -86,6 +88,7 @@ class Session:
             "env_steps": self.env_steps,
             "updates": state.updates,
             "optimiser_steps": state.optimiser_steps,
+            **device,
             **({"learner_notes": dict(state.notes)} if state.notes else {}),
         }
 
@@ -136,6 +139,8 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
         )
         undo.callback(learner.close)
         replay = _replay(config, built) if found is None else _load_replay(config, found)
+        if isinstance(learner, DrawingLearner):
+            learner.attach(replay, None if found is None else found.counters.get(ROWS))
         store = _store(built, state)
         env_steps = 0 if found is None else int(found.counters["env_steps"])
         gate = native.RatioGate(config.update_interval, _starts(config), _slack(config))

@@ -290,6 +290,31 @@ nb::object leaves_view(nb::handle_t<BoundReplay> self) {
                         std::min(r.reserved(), r.capacity()));
 }
 
+nb::object rows_from(BoundReplay& r, uint64_t first, uint64_t most) {
+  for (;;) {
+    const auto [from, whole_rows] = r.whole(first);
+    const size_t n = std::min<uint64_t>(whole_rows, most);
+    if (n == 0) return nb::none();
+    auto batch = std::make_unique<Batch>(std::make_shared<BatchLayout>(r.schema(), n));
+    const copal::SampleTarget& target = batch->target();
+    bool whole;
+    {
+      Unlocked off(n > kKeepGilRows);
+      whole = r.copy_rows(from, n, target);
+    }
+    if (whole) return nb::cast(batch.release(), nb::rv_policy::take_ownership);
+  }
+}
+
+void set_leaves(BoundReplay& r, uint64_t first, nb::handle leaf) {
+  const Py_ssize_t n = PyObject_Size(leaf.ptr());
+  if (n < 0) throw nb::python_error();
+  nb::object owner;
+  const auto* values = data_of<float>(leaf.ptr(), NPY_FLOAT32, "leaf", n, owner);
+  Unlocked off(static_cast<size_t>(n) > kKeepGilRows);
+  r.set_leaves(first, n, values);
+}
+
 nb::dict stats(const BoundReplay& r) {
   const copal::ReplayStats s = r.stats();
   nb::dict d;
@@ -370,6 +395,8 @@ void bind_replay(nb::module_& m) {
           nb::arg("stream") = 0, replay_docs::kEndEpisode)
       .def("column", &column_view, nb::arg("name"), replay_docs::kColumn)
       .def("_leaves", &leaves_view)
+      .def("_rows_from", &rows_from, nb::arg("first"), nb::arg("most"))
+      .def("_set_leaves", &set_leaves, nb::arg("first"), nb::arg("leaf"))
       .def("stats", &stats, replay_docs::kStats)
       .def("__len__", &BoundReplay::size)
       .def("__bool__", [](const BoundReplay&) { return true; })
