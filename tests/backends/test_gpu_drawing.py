@@ -106,6 +106,27 @@ def test_priorities_come_back_and_go_on(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(rig.learner.parameters("q"), second.parameters("q"))
 
 
+def test_rows_that_wait_at_a_checkpoint(rng: np.random.Generator) -> None:
+    """They overwrite the highest priorities, which then do not count as present."""
+    rig = Rig(rng)
+    rig.insert(CAPACITY)
+    leaves = rng.random(CAPACITY).astype(np.float32)
+    leaves[:2] = 100
+    rig.native.set_priorities(0, leaves)
+    learner = rig.open()
+    learner.attach(rig.native)
+    rig.insert(3)
+    rows = learner.write_back()
+    assert rows == CAPACITY
+    second = rig.open()
+    second.attach(rig.native, rows)
+    for one in (learner, second):
+        one.feed()
+        found = one._resident.replay.priorities()
+        np.testing.assert_array_equal(found[:3], np.full(3, leaves[3:].max()))
+        np.testing.assert_array_equal(found[3:], leaves[3:])
+
+
 def test_ahead_is_the_same_with_its_exponents(rng: np.random.Generator) -> None:
     """Updates that nobody waits for, each with its own beta, leave the bits of those one by one."""
     rig = Rig(rng)

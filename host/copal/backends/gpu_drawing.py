@@ -33,10 +33,12 @@ class DrawingLearner(KernelLearner):
     def __init__(self, inner: ResidentLearner, state: LearnerState) -> None:
         super().__init__(inner, state)
         self._resident = inner
-        self._source: PrioritizedReplay
+        self._source: PrioritizedReplay | None = None
 
     def attach(self, source: PrioritizedReplay, rows: int | None = None) -> None:
         """Takes over the rows and priorities that there are, and follows `source` from here on.
+
+        More calls with the same one change nothing.
 
         Args:
             source: Where actors insert; nobody may do so yet.
@@ -47,6 +49,8 @@ class DrawingLearner(KernelLearner):
             SchemaError: The Update reads a column that `source` has not.
             GpuMemoryError: The device has not enough memory.
         """
+        if self._source is source:
+            return
         settings, columns = source.settings, [name for name, *_ in source.settings["columns"]]
         try:
             self._resident.hold(
@@ -79,7 +83,7 @@ class DrawingLearner(KernelLearner):
             GpuError: The device failed.
         """
         replay = self._resident.replay
-        batch = self._source.rows_from(replay.inserted)
+        batch = self._followed().rows_from(replay.inserted)
         if batch is not None:
             with self._one:
                 replay.add(self._columns(batch, len(batch)), first=int(batch.ids[0]))
@@ -127,7 +131,7 @@ class DrawingLearner(KernelLearner):
         Raises:
             GpuError: The device failed.
         """
-        replay, source = self._resident.replay, self._source
+        replay, source = self._resident.replay, self._followed()
         with self._one:
             leaves = replay.priorities()
         first = replay.inserted - len(leaves)
@@ -136,6 +140,10 @@ class DrawingLearner(KernelLearner):
         coming = np.full(source.next_id - replay.inserted, highest, np.float32)
         source.set_priorities(first, np.concatenate([leaves[slots], coming]))
         return replay.inserted
+
+    def _followed(self) -> PrioritizedReplay:
+        assert self._source is not None, "not attached"
+        return self._source
 
     def _columns(self, batch: Batch, n: int) -> dict[str, NDArray[Any]]:
         """Columns of the first `n` rows, [n, width]."""

@@ -167,6 +167,7 @@ def make(
     batch_size: int,
     beta: LinearSchedule,
     async_learners: int = 0,
+    device_rows: int | None = None,
 ) -> Loop:
     """The native loop for a native learner, else one of those in Python.
 
@@ -179,10 +180,16 @@ def make(
         batch_size: Rows of a batch.
         beta: Exponent of the importance weights by update.
         async_learners: Learners of the `cpu` backend that work asynchronously; 0: none.
+        device_rows: What `write_back` counted when the replay was kept; None: nothing.
+
+    Raises:
+        ConfigError: The learner draws its batches, and cannot do so for its Update.
+        GpuMemoryError: The replay does not fit onto the device.
     """
     if isinstance(learner, CpuLearner):
         return NativeLoop(learner, replay, gate, store, beta, async_learners)
     parts = (replay, gate, store, acting, batch_size, beta)
     if isinstance(learner, DrawingLearner):
+        learner.attach(replay, device_rows)
         return DrawingLoop(learner, *parts)
     return HostLoop(learner, *parts)

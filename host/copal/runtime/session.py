@@ -16,7 +16,6 @@ from copal.algorithms import Built
 from copal.algorithms.base import SCALE
 from copal.backends import registry
 from copal.backends.base import Learner, LearnerState
-from copal.backends.gpu_drawing import DrawingLearner
 from copal.config import BACKEND_SETTINGS, TrainConfig
 from copal.errors import CheckpointError
 from copal.native import native
@@ -139,8 +138,6 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
         )
         undo.callback(learner.close)
         replay = _replay(config, built) if found is None else _load_replay(config, found)
-        if isinstance(learner, DrawingLearner):
-            learner.attach(replay, None if found is None else found.counters.get(ROWS))
         store = _store(built, state)
         env_steps = 0 if found is None else int(found.counters["env_steps"])
         gate = native.RatioGate(config.update_interval, _starts(config), _slack(config))
@@ -155,6 +152,7 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
             batch_size=known(config.batch_size),
             beta=beta,
             async_learners=config.learners if asynchronous else 0,
+            device_rows=None if found is None else found.counters.get(ROWS),
         )
         budget = StepBudget(config.steps, env_steps, control.wake)
         shared = Shared(replay, gate, budget, store, control)
