@@ -8,8 +8,10 @@ Data goes to stdout, progress and messages to stderr.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
+import io
 import json
 import os
 import signal
@@ -414,8 +416,28 @@ def _short(value: Any) -> str:
 def _parse(
     config: type[Config], prog: str, args: Sequence[str], description: str | None = None
 ) -> Config:
-    """Reads `config` from the command line; a usage error ends the process with status 2."""
-    return tyro.cli(config, prog=prog, args=list(args), description=description)
+    """Reads `config` from the command line; a usage error ends the process with status 2.
+
+    Raises:
+        CopalError: The class refused the values; tyro's own text would lack the hint.
+    """
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(config, prog=prog, args=list(args), description=description)
+    except SystemExit as end:
+        refusal = _refusal(end)
+        if refusal is not None:
+            raise refusal from None
+        sys.stderr.write(said.getvalue())
+        raise
+
+
+def _refusal(end: BaseException | None) -> CopalError | None:
+    """The error of copal that led to this one, if one did."""
+    while end is not None and not isinstance(end, CopalError):
+        end = end.__cause__ or end.__context__
+    return end
 
 
 if __name__ == "__main__":

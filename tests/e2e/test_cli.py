@@ -70,6 +70,7 @@ def test_help_and_version_succeed() -> None:
         (["trian"], 2, "`train`"),
         (["bench", "reply"], 2, "`replay`"),
         (["train", "--steps", "many"], 2, "steps"),
+        (["train", "--steps", "-3"], 2, "error: `steps`: expected an integer of at least 1"),
         (["train", "--bogus", "1"], 2, "--bogus"),
         (["train", "--env", "CartPole-v9"], 2, "`CartPole-v1`"),
         (["train", "--algo", "dqm"], 2, "`dqn`"),

@@ -165,6 +165,29 @@ def test_rtl_stage_writes_all_that_the_engine_needs(
     assert described["digest"] == boards.get("pynq-z2").preset.digest()
 
 
+def test_rtl_stage_of_the_small_engine_places_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Verilog alone takes seconds, place and route minutes: only who asks waits."""
+    monkeypatch.setattr(ecp5, "build", lambda *_: pytest.fail("placed"))
+    monkeypatch.setattr(rtl, "generate", lambda _, folder: [folder / "copal_engine.v"])
+    assert cli.main(["build", "--board", "ecp5", "--out", str(tmp_path)]) == 0
+    assert "Verilog: 1 files" in capsys.readouterr().out
+    described = json.loads((tmp_path / "engine.json").read_text())
+    assert described["digest"] == ecp5.ENGINE.digest()
+
+
+@pytest.mark.parametrize("flags", [("--lanes", "64"), ("--stage", "project")])
+def test_what_the_small_engine_has_not_is_refused(
+    flags: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its size is fixed, and Vivado knows no ECP5; no folder is made."""
+    out = tmp_path / "out"
+    assert cli.main(["build", "--board", "ecp5", *flags, "--out", str(out)]) == 2
+    assert f"`{flags[0][2:]}`" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_build_number_follows_parameters_and_sources(tmp_path: Path) -> None:
     """The register BUILD tells engines of other sources or parameters apart."""
     number = rtl.generator().build_number

@@ -290,6 +290,14 @@ def test_pictures_are_written(tmp_path: Path) -> None:
         assert int.from_bytes(data[16:20], "big") > 1000
 
 
+def test_a_figure_with_a_slash_in_its_name_is_a_file(tmp_path: Path) -> None:
+    """The losses of algorithms with several networks, `sac-actor/loss`, stay in the folder."""
+    records = [made.train(second, **{"sac-actor/loss": 1.0}) for second in range(1, 5)]
+    page(tmp_path, made.made(tmp_path / "a", records), png=tmp_path / "pictures")
+    assert (tmp_path / "pictures" / "sac-actor-loss.png").is_file()
+    assert all(path.is_file() for path in (tmp_path / "pictures").iterdir())
+
+
 def test_pictures_without_matplotlib_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from copal import builds
-from copal.errors import BackendUnavailableError, FpgaError
+from copal.errors import BackendUnavailableError, ConfigError, FpgaError
 from copal.fpga import boards, ecp5, rtl, synthesis, tools
 from copal.fpga.boards import Board
 from copal.fpga.config import ABI, EngineConfig
@@ -40,7 +40,8 @@ class BuildConfig:
     board: Literal["zcu104", "kv260", "pynq-z2", "ecp5"] = "zcu104"
     """Board; ecp5 is none, but a small engine, placed and routed by open tools."""
     stage: Literal["rtl", "estimate", "project", "bitstream"] = "rtl"
-    """How far to go; a stage includes those before it, a project needs no estimate."""
+    """How far to go; a stage includes those before it, a project needs no estimate. For ecp5
+    `estimate` is the same as `bitstream`."""
     lanes: int | None = None
     """Lanes of the array: 16, 64, 256 or 1024; None: those of the board's preset."""
     out: Path | None = None
@@ -55,7 +56,7 @@ def run(config: BuildConfig) -> int:
     """Does what `config` asks for and prints what came of it; the exit status."""
     out = (config.out or Path("build") / config.board).resolve()
     if config.board == "ecp5":
-        told = _routed(ecp5.build(builds.writable(out, "out")))
+        told = _ecp5(config, out)
     else:
         board = boards.get(config.board)
         engine = boards.engine(board, config.lanes)
@@ -75,6 +76,26 @@ def run(config: BuildConfig) -> int:
             "take fewer lanes (--lanes) or smaller memories",
         )  # fmt: skip
     return 0
+
+
+def _ecp5(config: BuildConfig, out: Path) -> dict[str, Any]:
+    """The Verilog of the small engine, or all that open tools make of it.
+
+    Raises:
+        ConfigError: Another size or a Vivado project is asked for.
+    """
+    if config.lanes not in (None, ecp5.ENGINE.lanes):
+        raise ConfigError("lanes", f"{ecp5.ENGINE.lanes}, or none, on ecp5", str(config.lanes))
+    if config.stage == "project":
+        raise ConfigError(
+            "stage", "rtl, estimate or bitstream on ecp5", "project", "Vivado knows no ECP5"
+        )
+    builds.writable(out, "out")
+    if config.stage != "rtl":
+        return _routed(ecp5.build(out))
+    files = write_rtl(ecp5.ENGINE, out)
+    told = {"board": "ecp5", "lanes": ecp5.ENGINE.lanes, "out": str(out)}
+    return {**told, "rtl": [path.name for path in files]}
 
 
 def write_rtl(engine: EngineConfig, out: Path) -> list[Path]:

@@ -81,6 +81,7 @@ def _build(out: Path, config: EngineConfig, seed: int) -> Routed:
     kept = out / "routed.json"
     if not (kept.is_file() and bitstream.is_file() and json.loads(kept.read_text()) == digest):
         kept.unlink(missing_ok=True)
+        tools.announce("nextpnr places and routes it: minutes")
         _run(out, "nextpnr_ecp5", [
             f"--{DEVICE}", "--package", PACKAGE, "--json", netlist.name, "--freq", str(TARGET_MHZ),
             "--lpf-allow-unconstrained", "--timing-allow-fail", "--seed", str(seed),

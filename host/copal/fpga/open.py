@@ -63,11 +63,9 @@ def _sim(config: EngineConfig) -> FpgaDevice:
     from copal.fpga.sim_device import SimDevice
 
     if not build.place(config).exists():
-        print(
+        tools.announce(
             f"building the simulator of an engine of {config.lanes} lanes, once: "
-            "a minute, more on a busy machine ...",
-            file=sys.stderr,
-            flush=True,
+            "a minute, more on a busy machine"
         )
         began = time.perf_counter()
         build.build(config)

@@ -66,7 +66,8 @@ class SimulateConfig:
     """Verify the engine's RTL: cocotb test benches under random stalls, on Verilator or Icarus."""
 
     dut: str | None = None
-    """Device under test; None: all."""
+    """Device under test, adam, engine, engine-64, port, post, rotate, row, seq or vec; None: all
+    of them."""
     waves: bool = False
     """Record waves, and print where they are."""
     seconds: float = 5.0

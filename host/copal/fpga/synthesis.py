@@ -103,6 +103,7 @@ def synthesise(
     script = ["import sys", "from pyosys import libyosys as ys", "design = ys.Design()"]
     script += [f"ys.run_pass('tee -q -a {log} {p}', design)" for p in passes]
     script += [f"ys.run_pass('tee -q -o {stat} stat -json', design)"]
+    tools.announce(f"yosys synthesises {top} for {family}: minutes; log: {log}")
     for old in (log, stat, kept):
         old.unlink(missing_ok=True)
     try:

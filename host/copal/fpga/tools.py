@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -63,6 +64,11 @@ def require(what: str, modules: Iterable[str] = (), programs: Iterable[str] = ()
     if reason is not None:
         got, hint = reason.split(": ", 1)
         raise BackendUnavailableError(what, "its tools on this machine", got, hint)
+
+
+def announce(text: str) -> None:
+    """Tells the user, on stderr, what is going to take a while."""
+    print(f"{text} ...", file=sys.stderr, flush=True)
 
 
 def verilator_environment() -> dict[str, str]:

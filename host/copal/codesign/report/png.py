@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +39,7 @@ def save(figures: Sequence[Figure], folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for figure in figures:
-            path = folder / f"{figure.key}.png"
+            path = folder / f"{_file_name(figure.key)}.png"
             _drawn(figure, make).savefig(path, dpi=DPI)
             paths.append(path)
     except OSError as error:
@@ -46,6 +47,11 @@ def save(figures: Sequence[Figure], folder: Path) -> list[Path]:
             "png", "a folder that can be written", str(error), "choose another one"
         ) from error
     return paths
+
+
+def _file_name(key: str) -> str:
+    """A figure's key, as `sac-actor/loss`, without what cannot stand in a file's name."""
+    return re.sub(r"[^\w.-]+", "-", key)
 
 
 def _drawn(figure: Figure, make: Any) -> Any:
