@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 import copal
 from copal.errors import ConfigError, LearnerFailedError
-from runs import BARE, newest, same_files
+from runs import BARE, newest, resumed_equals, same_files
 
 SMALL: dict[str, Any] = {
     **BARE,
@@ -55,13 +54,7 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, changes: dict[s
     assert whole.updates >= 50
     middle = sorted((whole.out / "checkpoints").iterdir())[:-1]
     assert len(middle) == 3
-    copy = tmp_path / "copy"
-    (copy / "checkpoints").mkdir(parents=True)
-    shutil.copy(whole.out / "config.json", copy)
-    shutil.copytree(middle[-2], copy / "checkpoints" / middle[-2].name)
-    resumed = copal.train(copal.TrainConfig(resume=copy, quiet=True))
-    assert resumed.returns == whole.returns
-    same_files(newest(whole.out).path, newest(copy).path)
+    resumed_equals(whole, middle[1], tmp_path / "copy")
 
 
 def test_checkpoints_do_not_change_a_run(tmp_path: Path) -> None:

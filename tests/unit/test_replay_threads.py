@@ -25,13 +25,13 @@ COLUMNS = {
 
 
 def test_native_stress(tmp_path: Path) -> None:
-    """Inserters, samplers and updaters in C++ on small rings, rows of 80 bytes to 56 kilobytes."""
+    """Inserters, samplers, updaters, a follower in C++ on small rings, rows of 80 bytes to 56 kilobytes."""
     program = build("replay_stress.cpp", tmp_path / "stress", "-O2")
     done = subprocess.run(
         [str(program), "3"], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count(" ok") == 10
+    assert done.stdout.count(" ok") == 13
 
 
 def rows(n: int, first: int) -> dict[str, np.ndarray]:

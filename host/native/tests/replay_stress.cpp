@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Stress test of the replay buffer: inserters, samplers and updaters on rows that check themselves.
+// Stress test of the replay buffer: inserters, samplers, updaters and a follower on rows that check
+// themselves.
 //
 //   g++ -std=c++20 -O2 -Ihost/native host/native/tests/replay_stress.cpp -pthread -o replay_stress
 //   ./replay_stress [seconds]
@@ -38,6 +39,7 @@ struct Case {
   size_t batch, rows;  // sampled and inserted a call
   unsigned n_step;
   bool share;
+  bool follower = false;  // a thread more, that copies every row
 };
 
 struct Result {
@@ -155,6 +157,28 @@ void sample(Replay& replay, const Case& c, int seed, const std::atomic<bool>& st
   } while (!stop.load(std::memory_order_relaxed));
 }
 
+// Copies the rows as they come, in the order of their ids, and gives some of them priorities.
+void follow(Replay& replay, const Case& c, const std::atomic<bool>& stop, Result& result) {
+  Rows rows(c.batch, c.width);
+  std::vector<uint64_t> id(c.batch);
+  std::vector<float> discount(c.batch), leaf(c.batch, 0.5f);
+  const SampleTarget target{rows.columns(), discount.data(), id.data(), nullptr};
+  uint64_t next = 0;
+  do {
+    const auto [first, n] = replay.whole(next);
+    const size_t count = std::min(n, c.batch);
+    if (count == 0 || !replay.copy_rows(first, count, target)) {
+      std::this_thread::yield();
+      continue;
+    }
+    uint64_t torn = first < next;
+    for (size_t i = 0; i < count; ++i) torn += !rows.whole(i, c.n_step, true) || id[i] != first + i;
+    result.torn.fetch_add(torn, std::memory_order_relaxed);
+    if (first % 16 == 0) replay.set_leaves(first, count, leaf.data());
+    next = first + count;
+  } while (!stop.load(std::memory_order_relaxed));
+}
+
 void load(Replay& replay, const Case& c, double seconds, Result& result) {
   using Clock = std::chrono::steady_clock;
   std::atomic<bool> stop{false};
@@ -167,6 +191,7 @@ void load(Replay& replay, const Case& c, double seconds, Result& result) {
   for (int k = 0; k < c.samplers; ++k) {
     threads.emplace_back([&, k] { pin(c.inserters + k), sample(replay, c, k, stop, result); });
   }
+  if (c.follower) threads.emplace_back([&] { follow(replay, c, stop, result); });
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   stop = true;
   for (std::thread& t : threads) t.join();
@@ -230,6 +255,9 @@ constexpr Case kCases[] = {
     {"8 KB rows", 64, 1024, 1, 2, 32, 4, 1, false},
     {"56 KB rows", 16, 7168, 2, 1, 16, 2, 1, false},
     {"n-step", 512, 8, 2, 1, 128, 16, 3, false},
+    {"followed", 512, 8, 2, 1, 64, 16, 1, false, true},
+    {"followed, n-step", 256, 8, 2, 1, 64, 16, 3, false, true},
+    {"followed, 8 KB rows", 64, 1024, 2, 1, 32, 4, 1, false, true},
     {"shared observations", 512, 8, 2, 1, 128, 16, 1, true},
     {"shared, n-step, large rows", 256, 1024, 2, 1, 32, 8, 3, true},
 };
