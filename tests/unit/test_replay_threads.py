@@ -25,7 +25,7 @@ COLUMNS = {
 
 
 def test_native_stress(tmp_path: Path) -> None:
-    """Inserters, samplers, updaters, a follower in C++ on small rings, rows of 80 bytes to 56 kilobytes."""
+    """Inserters, samplers, updaters and a follower on small rings, rows of 80 bytes to 56 KB."""
     program = build("replay_stress.cpp", tmp_path / "stress", "-O2")
     done = subprocess.run(
         [str(program), "3"], capture_output=True, text=True, check=False, timeout=120
