@@ -6,6 +6,7 @@ The tools of a build do not outlive it: neither a signal nor an error leaves a c
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -13,7 +14,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -82,6 +83,39 @@ def locked(path: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
+def once(place: Path, make: Callable[[Path], Path]) -> Path:
+    """What is kept at `place` in a cache, made unless it is there.
+
+    Processes that want the same at the same time make it once. It appears whole or not at all.
+
+    Args:
+        place: A file or a folder; beside it lies its lock.
+        make: Makes it in the folder that it gets, which goes afterwards; returns where.
+
+    Raises:
+        ConfigError: The cache cannot be written to, or is full.
+    """
+    if place.exists():
+        return place
+    writable(place.parent, "COPAL_CACHE")
+    try:
+        with locked(place.with_name(f"{place.name}.lock")):
+            if not place.exists():
+                with workspace(place) as work:
+                    make(work).replace(place)
+    except OSError as error:
+        raise no_room(place.parent, str(error)) from error
+    return place
+
+
+def no_room(folder: Path, reason: str) -> ConfigError:
+    """The error of a build whose files cannot be written to the cache `folder`."""
+    return ConfigError(
+        "COPAL_CACHE", f"room to build in `{folder}`", reason,
+        "make room there, or set COPAL_CACHE to another folder",
+    )  # fmt: skip
+
+
 @contextmanager
 def workspace(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder`, which goes with the body.
@@ -117,7 +151,7 @@ def run(
         limit_s: Longest run in seconds.
 
     Raises:
-        OSError: It cannot be started.
+        OSError: It cannot be started, or failed for want of room on a disk.
         subprocess.TimeoutExpired: It ran longer.
     """
     process = None
@@ -138,7 +172,20 @@ def run(
         finally:
             if process is not None:
                 _end(process)
+    full = _full_disk(printed) if process.returncode and isinstance(printed, str) else None
+    if full is not None:
+        raise full
     return subprocess.CompletedProcess(command, process.returncode, printed)
+
+
+def _full_disk(printed: str) -> OSError | None:
+    """The error of a tool that says it found no room, None if it says nothing of the kind."""
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        text = os.strerror(number)
+        line = next((line for line in printed.splitlines() if text in line), None)
+        if line is not None:
+            return OSError(number, line.strip())
+    return None
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -20,7 +20,14 @@ from cpu_cases import parameters as dqn_parameters
 from gpu_algorithms import case_of
 from gpu_cases import bits, start
 
-from copal.errors import BackendUnavailableError, GpuCompileError, GpuError, GpuMemoryError
+from copal.backends.gpu import GpuBackend
+from copal.errors import (
+    BackendUnavailableError,
+    ConfigError,
+    GpuCompileError,
+    GpuError,
+    GpuMemoryError,
+)
 from copal.gpu import emulate
 from copal.gpu.device import Launch, Pointer, Unit
 from copal.gpu.emulate import EmulatedDevice
@@ -145,21 +152,71 @@ def test_a_graph_runs_what_was_recorded_each_time(device: EmulatedDevice) -> Non
     assert values[0] == 9
 
 
-def test_a_source_that_does_not_compile_is_kept(device: EmulatedDevice, tmp_path: Path) -> None:
-    """The error shows the compiler's words and where the source is."""
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of compiled kernels."""
+    monkeypatch.setenv("COPAL_CACHE", str(tmp_path))
+    return tmp_path / "gpu"
+
+
+def test_a_source_that_does_not_compile_is_kept(device: EmulatedDevice, cache: Path) -> None:
+    """The error names the kernel and shows the compiler's words, file and line; no half is left."""
     with pytest.raises(GpuCompileError, match="no_such_name") as caught:
-        device.load(unit("out[0] = no_such_name;"))
-    kept = Path(caught.value.hint.removeprefix("the source is "))
-    assert "no_such_name" in kept.read_text()
-    kept.unlink()
+        device.load(unit("out[0] = 1;\nout[0] = no_such_name;"))
+    assert caught.value.field == "k"
+    file, line = caught.value.got.split(": ")[0].rsplit(":", 1)
+    assert Path(file).parent == cache / "failed"
+    assert "no_such_name" in Path(file).read_text().splitlines()[int(line) - 1]
+    assert [p.suffix for p in (cache / "emulate").iterdir()] == [".lock"]
+
+
+def test_a_compiler_that_crashes_shows_what_it_printed(
+    device: EmulatedDevice, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no line then; the source is kept all the same."""
+    monkeypatch.setattr(emulate, "COMPILER", "false")
+    with pytest.raises(GpuCompileError, match="exit status 1") as caught:
+        device.load(unit(""))
+    assert Path(caught.value.got.split(": ")[0]).parent == cache / "failed"
+
+
+def test_a_full_disk_is_no_error_of_the_kernels(
+    device: EmulatedDevice, cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whether Python or the compiler meets it: the cache is named, and nothing is left there."""
+    compiler = tmp_path / "compiler"
+    compiler.write_text("#!/bin/sh\necho 'error writing: No space left on device' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setattr(emulate, "COMPILER", str(compiler))
+    with pytest.raises(ConfigError, match=r"`COPAL_CACHE`.*No space left") as caught:
+        device.load(unit(""))
+    assert "make room" in caught.value.hint
+    assert [p.suffix for p in (cache / "emulate").iterdir()] == [".lock"]
+    assert not (cache / "failed").exists()
+
+
+def test_kernels_are_compiled_once(
+    device: EmulatedDevice, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a killed build left is swept, and nothing but the library and its lock stays."""
+    device.load(unit("out[0] = 1;"))
+    (library,) = (cache / "emulate").glob("*.so")
+    library.unlink()
+    library.with_name(f"{library.name}.abc").mkdir()
+    device.load(unit("out[0] = 1;"))
+    assert sorted(p.suffix for p in (cache / "emulate").iterdir()) == [".lock", ".so"]
+    monkeypatch.setattr(emulate, "_compile", lambda *_: pytest.fail("compiled again"))
+    device.load(unit("out[0] = 1;"))
 
 
 def test_without_a_compiler_the_reason_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device says what to install."""
+    """The device says what to install, and nobody is sent to what is not there."""
+    assert GpuBackend("cuda").hint
     monkeypatch.setattr(emulate, "COMPILER", "no-such-compiler")
     assert "apt-get install" in str(emulate.unavailable())
     with pytest.raises(BackendUnavailableError, match="no-such-compiler"):
         EmulatedDevice().load(unit(""))
+    assert [GpuBackend(name).hint for name in ("emulate", "cuda")] == ["", ""]
 
 
 class Mutant(EmulatedDevice):

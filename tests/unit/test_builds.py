@@ -149,3 +149,30 @@ def test_results_that_were_cut_off_count_as_a_failure(tmp_path: Path) -> None:
     cut.write_text("<testsuites><testsuite><testcase")
     assert simulate._counts(cut) == (1, 1)
     assert simulate._counts(tmp_path / "none.xml") == (1, 1)
+
+
+def test_a_tool_that_finds_no_room_is_a_full_disk(tmp_path: Path) -> None:
+    """Not a defect of what it compiles; a tool that went through may print what it likes."""
+    script = "echo 'x.o: No space left on device'; exit"
+    with pytest.raises(OSError, match=r"x\.o: No space left") as caught:
+        builds.run(["sh", "-c", f"{script} 1"], tmp_path)
+    assert caught.value.errno == errno.ENOSPC
+    assert builds.run(["sh", "-c", f"{script} 0"], tmp_path).returncode == 0
+
+
+def test_what_is_kept_appears_whole(tmp_path: Path) -> None:
+    """A file or a folder, made once; nothing is there after a failure."""
+
+    def fails(work: Path) -> Path:
+        (work / "half").touch()
+        raise ZeroDivisionError
+
+    def works(work: Path) -> Path:
+        (work / "made").mkdir()
+        return work / "made"
+
+    with pytest.raises(ZeroDivisionError):
+        builds.once(tmp_path / "kept", fails)
+    assert [p.name for p in tmp_path.iterdir()] == ["kept.lock"]
+    assert builds.once(tmp_path / "kept", works).is_dir()
+    assert builds.once(tmp_path / "kept", fails) == tmp_path / "kept"

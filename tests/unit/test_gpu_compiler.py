@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 from pathlib import Path
 
 import pytest
 
-from copal.errors import BackendUnavailableError, GpuCompileError
+from copal.errors import BackendUnavailableError, ConfigError, GpuCompileError
 from copal.gpu import compiler
 from copal.gpu.device import Unit
 
@@ -55,24 +57,30 @@ def test_second_compilation_is_from_the_cache(cache: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(compiler, "_compile", refuse)
     assert compiler.compile_unit(UNIT, "sm_90") == first
-    assert sorted(p.name for p in cache.iterdir()) == sorted(
+    assert sorted(p.name for p in cache.iterdir() if p.is_dir()) == sorted(
         c.cubin.parent.name for c in (first, other, changed)
     )
 
 
-def test_another_process_was_faster(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its result is taken."""
-    theirs = compiler.compile_unit(UNIT, "sm_90")
-    compile_really = compiler._compile
+def test_a_killed_compilation_is_swept(cache: Path) -> None:
+    """By the next one of the same unit."""
+    kept = compiler.compile_unit(UNIT, "sm_90").cubin.parent
+    shutil.rmtree(kept)
+    kept.with_name(f"{kept.name}.abc").mkdir()
+    assert compiler.compile_unit(UNIT, "sm_90").cubin.parent == kept
+    assert [p for p in cache.iterdir() if p.is_dir()] == [kept]
 
-    def slow(*arguments: object) -> None:
-        compile_really(*arguments)  # type: ignore[arg-type]
-        aside.rename(theirs.cubin.parent)
 
-    aside = theirs.cubin.parent.rename(cache / "aside")
-    monkeypatch.setattr(compiler, "_compile", slow)
-    assert compiler.compile_unit(UNIT, "sm_90") == theirs
-    assert len(list(cache.iterdir())) == 1
+def test_full_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache is named; nothing of the kernels stays there."""
+
+    def full(*_: object) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(compiler, "_compile", full)
+    with pytest.raises(ConfigError, match=r"`COPAL_CACHE`.*No space left"):
+        compiler.compile_unit(UNIT, "sm_90")
+    assert [p.suffix for p in cache.iterdir()] == [".lock"]
 
 
 def test_error_names_kernel_file_and_line(cache: Path) -> None:
@@ -86,7 +94,7 @@ def test_error_names_kernel_file_and_line(cache: Path) -> None:
     file, line = place.rsplit(":", 1)
     assert Path(file).parent == cache / "failed"
     assert "y[threadIdx.x]" in Path(file).read_text().splitlines()[int(line) - 1]
-    assert [p.name for p in cache.iterdir()] == ["failed"]
+    assert [p.name for p in cache.iterdir() if p.is_dir()] == ["failed"]
 
 
 def test_error_of_the_assembler() -> None:

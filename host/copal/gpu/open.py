@@ -11,7 +11,8 @@ from copal.gpu import emulate, status
 from copal.gpu.device import GpuDevice
 
 DEFAULT_DEVICE = DEVICES["gpu"][0]
-HINT = "`--device emulate` runs the same kernels on the CPU, slowly"
+_EMULATED = "emulate"
+_HINT = f"`--device {_EMULATED}` runs the same kernels on the CPU, slowly"
 
 
 def names() -> tuple[str, ...]:
@@ -26,6 +27,11 @@ def unavailable(device: str) -> str | None:
         UnknownNameError: There is none of this name.
     """
     return _entry(device)[0]()
+
+
+def hint(device: str) -> str:
+    """What to do where `device` cannot be used, beside what its reason says."""
+    return "" if device == _EMULATED or _entry(_EMULATED)[0]() else _HINT
 
 
 def open_device(device: str) -> GpuDevice:
@@ -60,8 +66,7 @@ def require(device: str) -> None:
     """
     reason = unavailable(device)
     if reason is not None:
-        hint = "" if device == "emulate" else HINT
-        raise BackendUnavailableError("device", f"`{device}` usable here", reason, hint)
+        raise BackendUnavailableError("device", f"`{device}` usable here", reason, hint(device))
 
 
 def _entry(device: str) -> tuple[Callable[[], str | None], Callable[[], GpuDevice]]:
@@ -78,5 +83,5 @@ def _cuda() -> GpuDevice:
 
 _DEVICES: Mapping[str, tuple[Callable[[], str | None], Callable[[], GpuDevice]]] = {
     "cuda": (status.unavailable, _cuda),
-    "emulate": (emulate.unavailable, emulate.EmulatedDevice),
+    _EMULATED: (emulate.unavailable, emulate.EmulatedDevice),
 }
