@@ -13,6 +13,7 @@ from copal import cli
 from copal.codesign import config
 from copal.codesign import train as planned
 from copal.errors import BackendUnavailableError, ConfigError
+from copal.gpu import open as gpu
 
 SIZES = ["--env", "CartPole-v1", "--hidden", "16", "--batch-size", "16"]
 BRIEF = [
@@ -160,6 +161,30 @@ def test_auto_measures_first(
     assert cli.main(["train", *flags, "--out", str(out)]) == 0
     assert "predicted against achieved" in capsys.readouterr().out
     assert json.loads((out / "plan.json").read_text())["chosen"]["allocation"]["actors"] == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "status", "says"),
+    [
+        (["--deterministic"], 2, "`auto` finds how many"),
+        (["--backend", "fpga"], 2, "a number with backend `fpga`"),
+        (["--backend", "gpu"], 3, "`--device emulate`"),
+        (["--actors", "500"], 2, "one is for the other side"),
+    ],
+)
+def test_auto_refuses_what_measuring_would_not_help(
+    flags: list[str],
+    status: int,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before it measures for some seconds; a backend that is not here ends as it always does."""
+    monkeypatch.setattr(planned, "measure", lambda _: pytest.fail("measured"))
+    monkeypatch.setitem(gpu._DEVICES, "cuda", (lambda: "no GPU", None))
+    auto = ["--learners", "auto", *([] if "--actors" in flags else ["--actors", "auto"])]
+    assert cli.main(["train", *auto, *flags, "--steps", "100"]) == status
+    assert says in capsys.readouterr().err
 
 
 def test_the_bench_prints_predicted_beside_achieved(capsys: pytest.CaptureFixture[str]) -> None:

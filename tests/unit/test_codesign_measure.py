@@ -203,6 +203,7 @@ def test_tasks_of_many_cores_are_every_point() -> None:
         ({"repeats": 0}, ConfigError, "repeats"),
         ({"seconds": 0.0}, ConfigError, "seconds"),
         ({"cores": 1}, PlanError, "cores"),
+        ({"cores": 0}, PlanError, "--actors 1 --learners 1"),
         ({"cores": 99}, PlanError, "copal allocate --cores"),
         ({"actors": 3}, ConfigError, "helps to decide"),
         ({"batch_size": 0}, ConfigError, "batch_size"),

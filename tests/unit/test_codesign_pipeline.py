@@ -49,6 +49,28 @@ def test_the_ratio_is_held() -> None:
         assert found.env_steps_per_s / found.updates_per_s == pytest.approx(u, rel=0.01)
 
 
+@pytest.mark.parametrize("learners", [1, 3])
+@pytest.mark.parametrize("interval", [1 / 100, 100.0])
+def test_long_and_short_intervals_are_cut_short(interval: float, learners: int) -> None:
+    """What is run instead of every single step or update gives what running them all gives."""
+    rng = np.random.default_rng()
+    for actors in (1, 2):
+        step_s = float(rng.uniform(1e-5, 1e-3))
+        p = Pipeline(
+            actors=actors,
+            step_s=step_s,
+            update_s=step_s * interval * learners / actors * float(rng.choice([0.3, 0.7, 1.5, 3])),
+            learners=learners,
+            update_interval=interval,
+            actor_slowdown=float(rng.uniform(1, 2)),
+            learner_slowdown=float(rng.uniform(1, 2)),
+            wake_s=0.0,
+        )
+        found, whole = simulate(p), _Run(p, seed=1).run(10_000)
+        for name, value in dataclasses.asdict(whole).items():
+            assert getattr(found, name) == pytest.approx(value, rel=0.05, abs=0.02), name
+
+
 def test_busy_shares_are_those_of_the_rates() -> None:
     """A learner half as fast as the actor lets it sleep half of the time."""
     found = run(update_s=2e-4, wake_s=0.0)

@@ -113,6 +113,15 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
         lambda d: d.pop("chosen"),
         lambda d: d["chosen"]["allocation"].update(colour=1),
         lambda d: d.update(cores="many"),
+        lambda d: d.update(update_interval=float("nan")),
+        lambda d: d["machine"].update(versions=[]),
+        lambda d: d["chosen"]["allocation"].update(actors=2),
+        lambda d: d["chosen"]["allocation"].update(learners=0),
+        lambda d: d["chosen"]["allocation"].update(actor_rate="fast"),
+        lambda d: d["chosen"]["predicted"].update(env_steps_per_s=0.0),
+        lambda d: d["chosen"]["predicted"].update(updates_per_s="many"),
+        lambda d: d["chosen"]["predicted"].update(stages={"env": float("nan")}),
+        lambda d: d["chosen"].update(options=None),
     ],
 )
 def test_damaged_plans_are_refused(tmp_path: Path, change: Any) -> None:
@@ -137,6 +146,33 @@ def test_gaps_and_short_curves_are_refused() -> None:
         allocate(profile, cores=1)
     with pytest.raises(ConfigError, match="update_interval"):
         allocate(profile, update_interval=0.0)
+
+
+@pytest.mark.parametrize("interval", [1e-12, 1e-8, 1e8, 1e12])
+def test_intervals_that_nothing_comes_near(tmp_path: Path, interval: float) -> None:
+    """Are answered at once, with the nearest and what would have to change, in short numbers."""
+    points = [Overlap("cpu", 1, 1, (900.0,), (900.0,), interval=1.0, held_steps_per_s=(700.0,))]
+    profile = make(2, [1000.0, 2000.0], [curve("cpu", [1000.0, 2000.0])], overlaps=tuple(points))
+    plan = allocate(profile, update_interval=interval)
+    told = plan.chosen.predicted
+    side = "updates" if interval < 1 else "env steps"
+    assert any(
+        f"{side} 1e+" in note and "times as fast" in note and len(note) < 400 for note in plan.notes
+    )
+    assert told.bottleneck == ("learners" if interval < 1 else "actors")
+    limit = told.updates_per_s if interval < 1 else told.env_steps_per_s
+    assert 800 < limit < 1100
+    plan.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == plan
+
+
+def test_more_cores_than_the_search_takes_are_refused() -> None:
+    """Before memory is taken for them; a curve's gap is found without counting to its end."""
+    profile = make(2, [1.0, 2.0], [curve("cpu", [1.0, 2.0])])
+    with pytest.raises(PlanError, match="2,048"):
+        allocate(profile, cores=10**9)
+    with pytest.raises(PlanError, match="x = 3, 4, 5, 6, 7"):
+        profile.actors.rates(10**12)
 
 
 def test_fixed_sides_are_kept() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,10 @@ BAD = [
     {"env_steps_per_s": [1], "updates_per_s": [1]},
     {"env_steps_per_s": "12", "updates_per_s": {"cpu": [1]}},
     {"env_steps_per_s": [1], "updates_per_s": {"cpu": [1]}, "colour": "red"},
+    {"env_steps_per_s": [1], "updates_per_s": {"": [1]}},
+    {"env_steps_per_s": ["1"], "updates_per_s": {"cpu": [1]}},
+    {"env_steps_per_s": [1], "updates_per_s": {"cpu": [1]}, "cores": 1.5},
+    {"env_steps_per_s": [1], "updates_per_s": {"cpu": [1]}, "settings": {"num_envs": "2"}},
     {"copal_profile": 99},
     {},
     {"copal_profile": 1, "settings": {}},
@@ -147,6 +152,25 @@ def test_files_that_are_no_objects_are_refused(tmp_path: Path, text: str) -> Non
         lambda d: d["learners"][0].pop("backend"),
         lambda d: d["costs"][0].update(colour=1),
         lambda d: d.update(cores=None),
+        lambda d: d.update(cores=float("inf")),
+        lambda d: d.update(cores=2.5),
+        lambda d: d.update(wake_us=float("nan")),
+        lambda d: d.update(wake_us=-1.0),
+        lambda d: d.update(repeats=0),
+        lambda d: d.update(machine=None),
+        lambda d: d["machine"].update(versions=None),
+        lambda d: d["settings"].update(num_envs="many"),
+        lambda d: d["settings"].update(batch_size=-1),
+        lambda d: d["actors"]["points"][0].update(rates="12"),
+        lambda d: d["actors"]["points"][0].update(rates=[1e300]),
+        lambda d: d["actors"]["points"][0].update(x=1.5),
+        lambda d: d["actors"]["points"][0]["stages"].update(env=[float("nan")]),
+        lambda d: d["learners"][0].update(backend="torch"),
+        lambda d: d["learners"][0].update(backend=""),
+        lambda d: d["learners"][0].update(largest=0),
+        lambda d: d["overlaps"][0].update(actors=0),
+        lambda d: d["overlaps"][0].update(interval=-1.0),
+        lambda d: d["overlaps"][0]["stages"].update(update=[-5.0]),
     ],
 )
 def test_one_wrong_value_is_found(change: Any) -> None:
@@ -155,6 +179,31 @@ def test_one_wrong_value_is_found(change: Any) -> None:
     change(data)
     with pytest.raises(PlanError, match="whole profile"):
         Profile.from_dict(data)
+
+
+def test_what_is_wrong_is_named() -> None:
+    """The key, the value, and what it has to be."""
+    data = json.loads(json.dumps(make().to_dict()))
+    data["overlaps"][0]["updates_per_s"][1] = -3.0
+    with pytest.raises(PlanError, match=r"`updates_per_s` = -3\.0.*a number from"):
+        Profile.from_dict(data)
+    del data["overlaps"][0]["backend"]
+    with pytest.raises(PlanError, match="no `backend`"):
+        Profile.from_dict(data)
+
+
+def test_devices_are_neither_read_to_their_end_nor_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`/dev/zero` has no end; a file in the place of `/dev/null` would hurt the machine."""
+    monkeypatch.setattr(profile, "LARGEST_FILE", 1000)
+    with pytest.raises(PlanError, match="more than 1,000"):
+        Profile.load(Path("/dev/zero"))
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "pipe"):
+        with pytest.raises(PlanError, match="a name that is free"):
+            make().save(tmp_path / name)
 
 
 def test_unwritable_file_is_a_typed_error(tmp_path: Path) -> None:

@@ -99,13 +99,15 @@ class ProfileConfig(TrainConfig):
         if not (0 < self.seconds < math.inf):
             raise ConfigError("seconds", "a finite number above 0", str(self.seconds))
         here = len(allowed_cpus())
-        if self.cores is not None and not 2 <= self.cores <= here:
+        if self.cores is not None and self.cores > max(here, 1):
             raise PlanError(
                 "cores",
-                f"2 to {here}, the cores that can be used here" if here > 1 else "2 or more",
+                f"at most {here}, the cores that can be used here",
                 str(self.cores),
                 "for another machine give its curves to `copal allocate --cores`",
             )
+        if self.cores is not None:
+            check_cores(self.cores)
 
     @property
     def most(self) -> int:

@@ -276,7 +276,7 @@ def _rig(config: TrainConfig, reasons: Mapping[str, str]) -> Rig:
 def _empty(config: ProfileConfig, name: str, reason: str, rig: Rig) -> Curve:
     """The curve of a backend before anything was measured."""
     options = config.options(name)
-    if name == "fpga" and options.get("device") != "pynq":
+    if simulated.stands_in(name, options):
         return simulated.curve(rig, options)
     if config.learner_mode == "async" and name != "cpu":
         reason = reason or "asynchronous learners are a feature of `cpu`"

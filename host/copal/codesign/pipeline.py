@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,8 @@ PATIENCE_S = 1e-3
 """After so long a learner that sleeps looks by itself."""
 SLACK_STEPS = 8
 """Env steps that an environment may be ahead of the ratio, as in a run."""
+FINEST_INTERVAL = 1 / 32
+"""Env steps an update below which updates are run in groups."""
 VARIATION = 0.1
 """Standard deviation of a step's and an update's length, as a share of its mean."""
 
@@ -105,7 +107,41 @@ def simulate(pipeline: Pipeline, updates: int = 3_000, seed: int = 0) -> Outcome
         updates: Length; at least 200 steps of every actor are run.
         seed: Of the lengths of steps and updates.
     """
+    longest = 2.0 * SLACK_STEPS * pipeline.actors * pipeline.num_envs
+    if pipeline.update_interval > longest:
+        return _prolonged(pipeline, longest, updates, seed)
+    if pipeline.update_interval < FINEST_INTERVAL:
+        return _grouped(pipeline, updates, seed)
     return _Run(pipeline, seed).run(updates)
+
+
+def _prolonged(p: Pipeline, interval: float, updates: int, seed: int) -> Outcome:
+    """An outcome from that with a shorter interval, itself longer than actors may be ahead.
+
+    Longer ones add nothing but steps that no learner slows down and for which no actor waits.
+    """
+    short = simulate(replace(p, update_interval=interval), max(updates // 8, 100), seed)
+    more = p.update_interval - interval
+    short_s, more_s = 1 / short.updates_per_s, more * p.step_s / (p.actors * p.num_envs)
+    cycle_s = short_s + more_s
+    return Outcome(
+        p.update_interval / cycle_s,
+        1 / cycle_s,
+        (short.actor_busy * short_s + more_s) / cycle_s,
+        short.learner_busy * short_s / cycle_s,
+        short.update_s,
+        (short.step_s * interval + p.step_s * more) / p.update_interval,
+    )
+
+
+def _grouped(p: Pipeline, updates: int, seed: int) -> Outcome:
+    """An outcome from that with several updates as one: all of them are far shorter than a step."""
+    group = FINEST_INTERVAL / p.update_interval
+    coarse = replace(p, update_interval=FINEST_INTERVAL, update_s=p.update_s * group)
+    found = simulate(coarse, updates, seed)
+    return replace(
+        found, updates_per_s=found.updates_per_s * group, update_s=found.update_s / group
+    )
 
 
 class _Side:

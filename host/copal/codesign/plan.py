@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from copal.codesign import mapping
+from copal.codesign import mapping, values
 from copal.codesign.predict import Predicted, predict
 from copal.codesign.profile import SCHEMA, Profile, parsing, read, write
 from copal.codesign.solve import Allocation, check, closest, solve
+from copal.codesign.values import DERIVED
 from copal.errors import PlanError
 
 FILE = "plan.json"
@@ -107,12 +108,12 @@ class Plan:
         with parsing(data, "plan"):
             runner_up = data["runner_up"]
             return cls(
-                settings=dict(data["settings"]),
-                machine=dict(data["machine"]),
-                cores=int(data["cores"]),
-                update_interval=float(data["update_interval"]),
+                settings=values.speed_settings(data),
+                machine=values.machine(data),
+                cores=values.whole(data, "cores", least=2),
+                update_interval=values.number(data, "update_interval", above_zero=True),
                 objective=str(data["objective"]),
-                chosen=_choice(data["chosen"]),
+                chosen=_fitting(_choice(data["chosen"]), data["cores"]),
                 runner_up=None if runner_up is None else _choice(runner_up),
                 why=str(data["why"]),
                 others=tuple(_choice(c) for c in data["others"]),
@@ -296,21 +297,54 @@ def _imbalance(a: Allocation) -> str:
     if a.bottleneck == "learners":
         return text + (
             f"actors wait {1 - 1 / a.balance:.0%} of the time; update_interval {meant:.3g}, or "
-            f"updates {a.balance:.1f} times as fast (smaller batch or layers, another backend), "
+            f"updates {_times(a.balance)} as fast (smaller batch or layers, another backend), "
             "would balance it"
         )
     return text + (
         f"learners wait {1 - a.balance:.0%} of the time; update_interval {meant:.3g}, or env "
-        f"steps {1 / a.balance:.1f} times as fast (more --num-envs, a faster environment), would "
+        f"steps {_times(1 / a.balance)} as fast (more --num-envs, a faster environment), would "
         "balance it"
     )
 
 
+def _times(factor: float) -> str:
+    return f"{factor:,.1f} times" if factor < 1e6 else f"{factor:.2g} times"
+
+
+def _fitting(choice: Choice, cores: int) -> Choice:
+    if choice.allocation.cores > cores:
+        got = f"{choice.allocation.actors} actors and {choice.allocation.learners} learners"
+        raise ValueError(f"{got} on {cores} cores")
+    return choice
+
+
 def _choice(data: Mapping[str, Any]) -> Choice:
     return Choice(
-        str(data["backend"]),
-        Allocation(**data["allocation"]),
-        Predicted(**data["predicted"]),
-        str(data["source"]),
-        dict(data["options"]),
+        values.text(data, "backend"),
+        _allocation(values.record(data, "allocation")),
+        _predicted(values.record(data, "predicted")),
+        values.text(data, "source"),
+        values.record(data, "options"),
+    )
+
+
+def _allocation(data: Mapping[str, Any]) -> Allocation:
+    sides = {name: values.whole(data, name) for name in ("actors", "learners")}
+    rates = ("actor_rate", "learner_rate", "update_interval")
+    return Allocation(
+        **{**data, **sides, **{n: values.number(data, n, above_zero=True) for n in rates}}
+    )
+
+
+def _predicted(data: Mapping[str, Any]) -> Predicted:
+    stages = values.record(data, "stages")
+    rates = ("env_steps_per_s", "updates_per_s")
+    shares = ("actor_busy", "learner_busy")
+    return Predicted(
+        **{
+            **data,
+            **{n: values.number(data, n, above_zero=True, largest=DERIVED) for n in rates},
+            **{n: values.number(data, n, largest=1.0 + 1e-6) for n in shares},
+            "stages": {n: values.number(stages, n, largest=DERIVED) for n in stages},
+        }
     )

@@ -6,12 +6,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from copal.codesign import values
 from copal.errors import PlanError
 from copal.runtime import files
 
@@ -19,6 +21,8 @@ SCHEMA = 1
 """Version of the file."""
 MEASURED = "measured"
 """`Curve.source` of what ran here."""
+LARGEST_FILE = 2**26
+"""Characters of a profile or plan that are read."""
 GIVEN = "given"
 """`Curve.source` of curves that were not measured by copal."""
 COMPARED = ("cpu", "cores", "isa", "copal")
@@ -89,7 +93,7 @@ class Curve:
         """
         wanted = most if self.largest is None else min(most, self.largest)
         known = {p.x: p.median for p in self.points}
-        missing = [x for x in range(1, wanted + 1) if x not in known]
+        missing = list(islice((x for x in range(1, wanted + 1) if x not in known), 6))
         if missing:
             shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
             last = max(known, default=0)
@@ -197,15 +201,15 @@ class Profile:
             return _given(data)
         with parsing(data, "profile"):
             return cls(
-                settings=dict(data["settings"]),
-                machine=dict(data["machine"]),
-                cores=int(data["cores"]),
+                settings=values.speed_settings(data),
+                machine=values.machine(data),
+                cores=values.whole(data, "cores", least=0),
                 actors=_curve(data["actors"]),
-                learners=tuple(_curve(c) for c in data["learners"]),
+                learners=_learners(_curve(c) for c in data["learners"]),
                 overlaps=tuple(_overlap(o) for o in data["overlaps"]),
-                costs=tuple(Cost(**{**c, "us": _rates(c["us"])}) for c in data["costs"]),
-                wake_us=float(data["wake_us"]),
-                repeats=int(data["repeats"]),
+                costs=tuple(Cost(**{**c, "us": _rates(c, "us")}) for c in data["costs"]),
+                wake_us=values.number(data, "wake_us"),
+                repeats=values.whole(data, "repeats"),
             )
 
     @classmethod
@@ -230,12 +234,26 @@ def read(path: Path, what: str) -> Mapping[str, Any]:
     """
     hint = _WRITERS[what]
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(_text(path))
     except (OSError, ValueError, RecursionError) as e:
         raise PlanError(what, f"a readable {what} in `{path}`", str(e), hint) from e
     if not isinstance(data, dict):
         raise PlanError(what, f"a {what} in `{path}`", f"JSON of a {type(data).__name__}", hint)
     return data
+
+
+def _text(path: Path) -> str:
+    """Content of a file; of a device without an end no more than `LARGEST_FILE`.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is too large, or no text.
+    """
+    with path.open(encoding="utf-8") as file:
+        text = file.read(LARGEST_FILE + 1)
+    if len(text) > LARGEST_FILE:
+        raise ValueError(f"more than {LARGEST_FILE:,} characters")
+    return text
 
 
 @contextmanager
@@ -258,7 +276,14 @@ def parsing(data: Mapping[str, Any], what: str) -> Iterator[None]:
     except PlanError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as e:
-        raise PlanError(what, f"a whole {what}", repr(e), _WRITERS[what]) from e
+        raise PlanError(what, f"a whole {what}", _said(e), _WRITERS[what]) from e
+
+
+def _said(error: Exception) -> str:
+    """What is wrong with a file, of an error of whoever read it."""
+    if isinstance(error, KeyError):
+        return f"no `{error.args[0]}`"
+    return str(error) if isinstance(error, ValueError) else repr(error)
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
@@ -267,6 +292,8 @@ def write(path: Path, data: Mapping[str, Any]) -> None:
     Raises:
         PlanError: It cannot be written.
     """
+    if path.exists() and not path.is_file():  # a device would be replaced
+        raise PlanError("out", "a file, or a name that is free", f"`{path}`", "choose another")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_json(path, dict(data))
@@ -315,48 +342,48 @@ def _identity(machine: Mapping[str, Any]) -> dict[str, Any]:
     return {**{n: machine.get(n) for n in COMPARED}, "copal": versions.get("copal")}
 
 
-def _rates(values: Sequence[Any]) -> tuple[float, ...]:
-    """Positive finite numbers.
-
-    Raises:
-        ValueError: One is not, or there is none.
-    """
-    found = tuple(float(v) for v in values)
-    if not found or not all(0 < v < float("inf") for v in found):
-        raise ValueError(f"positive finite numbers, got {values}")
-    return found
+def _rates(data: Mapping[str, Any], key: str = "rates") -> tuple[float, ...]:
+    return values.numbers(data, key, above_zero=True)
 
 
 def _stages(data: Mapping[str, Any], key: str = "stages") -> dict[str, tuple[float, ...]]:
-    return {str(k): tuple(float(v) for v in us) for k, us in data.get(key, {}).items()}
+    found = values.record(data, key) if key in data else {}
+    return {str(name): values.numbers(found, name) for name in found}
 
 
 def _curve(data: Mapping[str, Any]) -> Curve:
-    points = [Point(int(p["x"]), _rates(p["rates"]), _stages(p)) for p in data["points"]]
+    points = [Point(values.whole(p, "x"), _rates(p), _stages(p)) for p in data["points"]]
     points.sort(key=lambda p: p.x)
-    if len({p.x for p in points}) < len(points) or any(p.x < 1 for p in points):
-        raise ValueError("each x once, from 1 on")
-    largest = data.get("largest")
+    if len({p.x for p in points}) < len(points):
+        raise ValueError("points with the same x")
     return Curve(
-        str(data["backend"]),
+        values.text(data, "backend"),
         tuple(points),
         str(data.get("source", MEASURED)),
-        None if largest is None else int(largest),
+        None if data.get("largest") is None else values.whole(data, "largest"),
         str(data.get("absent", "")),
         dict(data.get("options", {})),
     )
 
 
+def _learners(curves: Iterable[Curve]) -> tuple[Curve, ...]:
+    found = tuple(curves)
+    names = [curve.backend for curve in found]
+    if "" in names or len(set(names)) < len(names):
+        raise ValueError(f"the backends {', '.join(map(repr, names))}, each of which has to be one")
+    return found
+
+
 def _overlap(data: Mapping[str, Any]) -> Overlap:
     return Overlap(
-        str(data["backend"]),
-        int(data["actors"]),
-        int(data["learners"]),
-        _rates(data["env_steps_per_s"]),
-        _rates(data["updates_per_s"]),
+        values.text(data, "backend"),
+        values.whole(data, "actors"),
+        values.whole(data, "learners"),
+        _rates(data, "env_steps_per_s"),
+        _rates(data, "updates_per_s"),
         _stages(data),
-        float(data.get("interval", 1.0)),
-        _rates(data["held_steps_per_s"]) if data.get("held_steps_per_s") else (),
+        values.number({"interval": 1.0, **data}, "interval", above_zero=True),
+        _rates(data, "held_steps_per_s") if data.get("held_steps_per_s") else (),
         _stages(data, "held_stages"),
     )
 
@@ -368,19 +395,24 @@ def _given(data: Mapping[str, Any]) -> Profile:
     if unknown:
         raise PlanError("curves", f"the keys {', '.join(sorted(known))}", f"`{unknown[0]}`")
     try:
-        actors = _listed("", data["env_steps_per_s"])
-        learners = tuple(_listed(str(k), v) for k, v in data["updates_per_s"].items())
+        actors = _listed("", data, "env_steps_per_s")
+        rates = values.record(data, "updates_per_s")
+        learners = _learners(_listed(name, rates, name) for name in rates)
         reach = max([actors.points[-1].x, *(c.points[-1].x for c in learners)])
-        cores = int(data.get("cores", reach))
-        return Profile(dict(data.get("settings", {})), {}, cores, actors, learners)
+        settings = values.speed_settings({"settings": {}, **data})
+        cores = values.whole({"cores": reach, **data}, "cores", least=0)
+        return Profile(settings, {}, cores, actors, learners)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
         hint = '{"env_steps_per_s": [900, 1750], "updates_per_s": {"cpu": [800, 1500]}}'
-        raise PlanError("curves", "rates for x = 1, 2, ...", repr(e), f"such as {hint}") from e
+        raise PlanError("curves", "rates for x = 1, 2, ...", _said(e), f"such as {hint}") from e
 
 
-def _listed(backend: str, values: Sequence[Any]) -> Curve:
-    if isinstance(values, str | Mapping):
-        raise TypeError(f"a list of rates, got {values!r}")
-    points = [Point(x, _rates([v])) for x, v in enumerate(values, 1) if v is not None]
+def _listed(backend: str, data: Mapping[str, Any], key: str) -> Curve:
+    listed = data[key]
+    if not isinstance(listed, list | tuple):
+        raise TypeError(f"a list of rates, got {listed!r}")
+    points = [
+        Point(x, _rates({key: [rate]}, key)) for x, rate in enumerate(listed, 1) if rate is not None
+    ]
     # Whoever gives a single rate for a device means that one thread feeds it.
-    return Curve(backend, tuple(points), GIVEN, 1 if backend and len(values) == 1 else None)
+    return Curve(backend, tuple(points), GIVEN, 1 if backend and len(listed) == 1 else None)

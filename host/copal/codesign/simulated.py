@@ -24,6 +24,11 @@ HOST_STAGES = ("sample", "priority")
 """What the host does for each update beside the engine, on the same thread."""
 
 
+def stands_in(backend: str, options: Mapping[str, Any]) -> bool:
+    """Whether the rates of a backend with these options are simulated."""
+    return backend == "fpga" and options.get("device") != "pynq"
+
+
 def curve(rig: Rig, options: Mapping[str, Any]) -> Curve:
     """The curve of an engine of the smallest size for the run's Update.
 

@@ -8,7 +8,6 @@ numbers it has no exact solution in general, so the throughput of the slower sid
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from copal.codesign.values import LARGEST
 from copal.errors import ConfigError, PlanError
 
 OBJECTIVES = ("throughput", "latency", "energy-proxy")
+MOST_CORES = 2_048
+"""What the search of all pairs takes: memory grows with the square."""
 
 Grid = NDArray[Any]
 
@@ -176,8 +178,8 @@ def check(cores: int, update_interval: float, objective: str) -> None:
         ConfigError: The interval or the objective is out of range.
         PlanError: There are fewer than 2 cores.
     """
-    if not (0 < update_interval < math.inf):
-        expected = "a finite number above 0"
+    if not (1 / LARGEST <= update_interval <= LARGEST):
+        expected = f"a finite number above 0, {1 / LARGEST:g} to {LARGEST:g}"
         raise ConfigError("update_interval", expected, repr(update_interval))
     if objective not in OBJECTIVES:
         raise ConfigError("objective", f"one of {', '.join(OBJECTIVES)}", f"`{objective}`")
@@ -188,8 +190,10 @@ def check_cores(cores: int) -> None:
     """Refuses a machine on which there is nothing to allocate.
 
     Raises:
-        PlanError: There are fewer than 2 cores.
+        PlanError: There are fewer than 2 cores, or more than `MOST_CORES`.
     """
+    if cores > MOST_CORES:
+        raise PlanError("cores", f"2 to {MOST_CORES:,}", str(cores), "give fewer --cores")
     if cores < 2:
         raise PlanError(
             "cores",

@@ -12,7 +12,7 @@ from typing import Any
 
 from copal import runtime
 from copal.backends import registry
-from copal.codesign import compare
+from copal.codesign import compare, simulated
 from copal.codesign.config import ProfileConfig
 from copal.codesign.drift import Achieved, Watch
 from copal.codesign.measure import measure
@@ -105,10 +105,7 @@ def follow(config: TrainConfig, plan: Plan, named: Collection[str]) -> TrainConf
         PlanError: The plan was made from curves that do not say for which algorithm.
         ConfigError: A named setting contradicts the plan, or the run is not of its kind.
     """
-    for name in ("resume", "deterministic"):
-        if getattr(config, name):
-            expected = "nothing where a plan says how to run"
-            raise ConfigError(name, expected, repr(getattr(config, name)), "leave out one of them")
+    _refuse_set(config, "a plan says")
     if "algo" not in plan.settings or "env" not in plan.settings:
         raise PlanError(
             "plan",
@@ -138,6 +135,20 @@ def follow(config: TrainConfig, plan: Plan, named: Collection[str]) -> TrainConf
     return TrainConfig.from_dict({**mine, **decided})
 
 
+def _refuse_set(config: TrainConfig, who: str) -> None:
+    """Refuses settings that leave nothing to decide.
+
+    Raises:
+        ConfigError: One is set.
+    """
+    for name in ("resume", "deterministic"):
+        value = getattr(config, name)
+        if value:
+            expected = f"nothing where {who} how many threads there are"
+            got = str(value) if isinstance(value, Path) else repr(value)
+            raise ConfigError(name, expected, got, "leave out one of them")
+
+
 def _require(plan: Plan, config: TrainConfig, *, force: bool) -> None:
     """Refuses a plan whose backend is not here.
 
@@ -152,9 +163,42 @@ def _require(plan: Plan, config: TrainConfig, *, force: bool) -> None:
             "--force runs it simulated, far slower; `copal allocate` without --simulated chooses "
             "what runs here",
         )
+    registry.require(plan.chosen.backend, **_options(config))
+
+
+def _options(config: TrainConfig) -> dict[str, Any]:
+    """The settings of the backend among those of a run."""
     options = {name: getattr(config, name) for name in BACKEND_SETTINGS}
-    given = {name: value for name, value in options.items() if value is not None}
-    registry.require(plan.chosen.backend, **given)
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _check_auto(config: TrainConfig, actors: bool) -> None:
+    """Refuses what measuring would not help to decide, before it takes its seconds.
+
+    Raises:
+        ConfigError: A setting leaves nothing to decide, or the learner's speed is simulated.
+        BackendUnavailableError: The backend cannot be used here.
+    """
+    _refuse_set(config, "`auto` finds")
+    registry.require(config.backend, **_options(config))
+    if simulated.stands_in(config.backend, _options(config)):
+        raise ConfigError(
+            "actors" if actors else "learners", f"a number with backend `{config.backend}`",
+            "`auto`", "no board, no speed to measure: its simulation takes one learner's thread",
+        )  # fmt: skip
+
+
+def _check_room(config: TrainConfig, cores: int, actors: bool, learners: bool) -> None:
+    """Refuses a side that is given and leaves no core to the other one.
+
+    Raises:
+        PlanError: It does.
+    """
+    for name, found in (("actors", actors), ("learners", learners)):
+        given = getattr(config, name)
+        if not found and given >= cores:
+            expected = f"at most {cores - 1} of {cores} cores, one is for the other side"
+            raise PlanError(name, expected, str(given), "or give both numbers")
 
 
 def train_auto(
@@ -173,9 +217,11 @@ def train_auto(
         named: Settings that were named on purpose.
 
     Raises:
-        PlanError: There is a single core.
+        PlanError: There is a single core, or what is given takes all of them.
         ConfigError: A setting does not fit.
+        BackendUnavailableError: The backend cannot be used here.
     """
+    _check_auto(config, actors)
     plain = {f.name: getattr(config, f.name) for f in fields(TrainConfig)}
     for name in ("actors", "learners", "backend", "out", "resume", "deterministic"):
         del plain[name]
@@ -187,6 +233,7 @@ def train_auto(
             repeats=AUTO_REPEATS,
             seconds=AUTO_S,
         )
+        _check_room(config, brief.most, actors, learners)
         profile = measure(brief)
     plan = allocate(
         profile,
