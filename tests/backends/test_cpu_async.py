@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -102,6 +103,9 @@ def test_pause_leaves_a_consistent_state(algo):
     store = native.WeightStore(native.Policy(built.update.policy.to_dict()).size)
     loop, gate = loop_of(cpu, replay, store), gate_with(1_000_000)
     loop.start(gate)
+    deadline = time.monotonic() + 60
+    while gate.updates == 0 and time.monotonic() < deadline:
+        time.sleep(0.001)
     for _ in range(5):
         loop.pause()
         before = cpu.state()

@@ -22,9 +22,11 @@ LIMIT_S = 60.0
 TOOL = "sleep 600 & echo $!; wait"
 #: A process that builds, as one that is killed sees it.
 BUILD = f"""
-import sys
+import signal, sys
 from pathlib import Path
 from copal import builds
+# A shell starts what runs in its background with this one ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 out = Path(sys.argv[1])
 with builds.locked(out / "engine.lock"), builds.workspace(out / "engine") as work:
     with (out / "told").open("w") as log:
