@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from copal import cli
-from copal.codesign import config
+from copal.codesign import config, rig
 from copal.codesign import train as planned
 from copal.errors import BackendUnavailableError, ConfigError
 from copal.gpu import open as gpu
@@ -161,6 +161,30 @@ def test_auto_measures_first(
     assert cli.main(["train", *flags, "--out", str(out)]) == 0
     assert "predicted against achieved" in capsys.readouterr().out
     assert json.loads((out / "plan.json").read_text())["chosen"]["allocation"]["actors"] == 1
+
+
+def test_an_interrupted_profile_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was measured before is kept, and the same command completes it."""
+    out = tmp_path / "profile.json"
+    flags = ["profile", *SIZES, "--repeats", "1", "--seconds", "0.4", "--quiet", "--out", str(out)]
+    measure, measured = rig.Rig.measure, []
+
+    def interrupted(self: rig.Rig, *arguments: Any, **named: Any) -> Any:
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        measured.append(measure(self, *arguments, **named))
+        return measured[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.Rig, "measure", interrupted)
+        assert cli.main(flags) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    before = json.loads(out.read_text())["actors"]["points"]
+    assert len(before) == 2
+    assert cli.main(flags) == 0
+    assert json.loads(out.read_text())["actors"]["points"] == before
 
 
 @pytest.mark.parametrize(

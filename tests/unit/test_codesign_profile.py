@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from copal.codesign import profile
 from copal.codesign.profile import Cost, Curve, Overlap, Point, Profile
 from copal.errors import PlanError
+from copal.runtime import files
 
 HERE = {"cpu": "A", "cores": 4, "isa": "avx2", "versions": {"copal": "0.1.0", "torch": "2"}}
 
@@ -204,6 +206,22 @@ def test_devices_are_neither_read_to_their_end_nor_replaced(
     for name in ("folder", "pipe"):
         with pytest.raises(PlanError, match="a name that is free"):
             make().save(tmp_path / name)
+
+
+def test_a_full_disk_leaves_the_old_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing beside it."""
+
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    make().save(tmp_path / "p.json")
+    monkeypatch.setattr(files, "sync", full)
+    with pytest.raises(PlanError, match="make room"):
+        make(cores=2).save(tmp_path / "p.json")
+    assert Profile.load(tmp_path / "p.json").cores == 4
+    assert [p.name for p in tmp_path.iterdir()] == ["p.json"]
 
 
 def test_unwritable_file_is_a_typed_error(tmp_path: Path) -> None:

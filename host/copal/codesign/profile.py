@@ -298,7 +298,9 @@ def write(path: Path, data: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_json(path, dict(data))
     except OSError as e:
-        raise PlanError("out", "a file that can be written", str(e), "choose another") from e
+        raise PlanError(
+            "out", "a file that can be written", str(e), "make room, or choose another"
+        ) from e
 
 
 def differences(machine: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:

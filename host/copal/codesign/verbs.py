@@ -22,8 +22,13 @@ DEFAULT_PLAN = Path("plan.json")
 
 def run_profile(config: ProfileConfig) -> int:
     """Measures, keeps the profile, prints it; returns the exit status."""
-    profile = measure(config)
     out = config.out or DEFAULT_OUT
+    try:
+        profile = measure(config)
+    except KeyboardInterrupt:
+        if out.exists():
+            print(f"{out} keeps what was measured; the same command goes on", file=sys.stderr)
+        raise
     print(profile_text(profile))
     print(f"\nprofile: {out}; next: copal allocate {out}")
     return 0

@@ -17,11 +17,17 @@ from numpy.typing import DTypeLike, NDArray
 
 from copal.errors import BackendUnavailableError, GpuError, GpuMemoryError
 from copal.gpu import compiler, status
-from copal.gpu.device import Argument, DeviceBuffer, GpuLimits, Launch, Pointer, Unit
-
-_MEMORY_HINT = (
-    "lower `batch_size`, `learners` or the width of the networks, or keep the replay in host memory"
+from copal.gpu.device import (
+    MEMORY_HINT,
+    Argument,
+    DeviceBuffer,
+    GpuLimits,
+    Launch,
+    Pointer,
+    Unit,
+    size,
 )
+
 _CHECK_HINT = "`compute-sanitizer python -m copal.bench.gpu_check` finds the access that failed"
 
 
@@ -138,8 +144,8 @@ class CupyDevice:
             except MemoryError as error:
                 free, total = self._cupy.cuda.runtime.memGetInfo()
                 raise GpuMemoryError(
-                    name, f"{_size(nbytes)} of device memory", f"{_size(free)} free of "
-                    f"{_size(total)}, {_size(self._held())} held by this learner", _MEMORY_HINT,
+                    name, f"{size(nbytes)} of device memory", f"{size(free)} free of "
+                    f"{size(total)}, {size(self._held())} held by this learner", MEMORY_HINT,
                 ) from error  # fmt: skip
             memory.memset_async(0, nbytes, self._stream)
         self._memory[int(memory.ptr)] = memory
@@ -156,7 +162,7 @@ class CupyDevice:
                 memory = self._cupy.cuda.alloc_pinned_memory(max(nbytes, 1))
             except MemoryError as error:
                 raise GpuMemoryError(
-                    "pinned memory", f"{_size(nbytes)} of host memory that is not swapped", "less",
+                    "pinned memory", f"{size(nbytes)} of host memory that is not swapped", "less",
                     "raise `ulimit -l`, or lower `batch_size`",
                 ) from error  # fmt: skip
         self._pinned.append(memory)
@@ -345,7 +351,3 @@ def _host(array: NDArray[Any]) -> int:
     if not array.flags.c_contiguous:
         raise GpuError("copy", "a contiguous array", f"strides {array.strides}")
     return int(array.ctypes.data)
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes / 2**20:,.1f} MiB"

@@ -13,6 +13,16 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+MEMORY_HINT = (
+    "lower `batch_size`, `learners` or the width of the networks, or keep the replay in host memory"
+)
+"""What takes less memory of a device."""
+
+
+def size(nbytes: int) -> str:
+    """Bytes for a message."""
+    return f"{nbytes / 2**20:,.1f} MiB"
+
 
 @dataclass(frozen=True)
 class Unit:

@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from copal import builds
 from copal.errors import BackendUnavailableError, GpuCompileError, GpuError, GpuMemoryError
 from copal.gpu.compiler import failed, function_at, keep_failed
-from copal.gpu.device import DeviceBuffer, GpuLimits, Launch, Pointer, Unit
+from copal.gpu.device import (
+    MEMORY_HINT,
+    DeviceBuffer,
+    GpuLimits,
+    Launch,
+    Pointer,
+    Unit,
+    size,
+)
 
 COMPILER = "g++"
 FLAGS = (
@@ -84,13 +92,18 @@ class EmulatedDevice:
         """Memory, all zeros.
 
         Raises:
-            GpuMemoryError: There is not enough.
+            GpuMemoryError: There is not enough; says how much was asked for and what is free.
         """
-        place = ctypes.c_void_p()
-        failed = self._take(ctypes.byref(place), ALIGNMENT, max(nbytes, 1))
+        place, free = ctypes.c_void_p(), _free_bytes()
+        # Linux promises more than it has, and kills who uses it.
+        failed = nbytes > free or self._take(ctypes.byref(place), ALIGNMENT, max(nbytes, 1))
         address = place.value
         if failed or address is None:
-            raise GpuMemoryError(name, f"{nbytes} bytes of memory", "less", "use a smaller batch")
+            held = sum(buffer.nbytes for buffer in self._buffers)
+            raise GpuMemoryError(
+                name, f"{size(nbytes)} of memory",
+                f"{size(free)} free, {size(held)} held by this learner", MEMORY_HINT,
+            )  # fmt: skip
         ctypes.memset(address, 0, nbytes)
         buffer = DeviceBuffer(name, address, nbytes)
         self._buffers.append(buffer)
@@ -231,6 +244,15 @@ def _failure(unit: Unit, source: str, status: int, log: str) -> GpuCompileError:
     line = int(found.group(1))
     kernel = function_at(source, line) or unit.name
     return failed(kernel, COMPILER, f"{kept}:{line}: {found.group(2)}")
+
+
+def _free_bytes() -> int:
+    """Bytes that can be taken without swapping; where Linux does not tell, all that there are."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 1024 * next(int(x.split()[1]) for x in lines if x.startswith("MemAvailable:"))
 
 
 def _address(pointer: Pointer) -> int:

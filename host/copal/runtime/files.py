@@ -30,9 +30,13 @@ def sync(path: Path) -> None:
 def write_text(path: Path, text: str) -> None:
     """Replaces the file at `path` in one step."""
     temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(text)
-    sync(temporary)
-    temporary.replace(path)
+    try:
+        temporary.write_text(text)
+        sync(temporary)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: Path, value: object) -> None:
