@@ -205,7 +205,7 @@ def test_auto_refuses_what_measuring_would_not_help(
 ) -> None:
     """Before it measures for some seconds; a backend that is not here ends as it always does."""
     monkeypatch.setattr(planned, "measure", lambda _: pytest.fail("measured"))
-    monkeypatch.setitem(gpu._DEVICES, "cuda", (lambda: "no GPU", None))
+    monkeypatch.setitem(gpu.TABLE.kinds, "cuda", (lambda: "no GPU", None))
     auto = ["--learners", "auto", *([] if "--actors" in flags else ["--actors", "auto"])]
     assert cli.main(["train", *auto, *flags, "--steps", "100"]) == status
     assert says in capsys.readouterr().err

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from copal.devices import DeviceTable
 from copal.errors import ConfigError
 from copal.program import Program, Update
 
@@ -125,7 +126,10 @@ class Learner(Protocol):
 
 
 class Backend(Protocol):
-    """One file of `copal.backends`, registered by name."""
+    """One file of `copal.backends`, registered by name. What has a body is the same for most."""
+
+    hint: str = "`copal devices` lists the backends that can be used here"
+    """What to do where it cannot be used, beside what the reason says."""
 
     @property
     def name(self) -> str:
@@ -133,6 +137,10 @@ class Backend(Protocol):
 
     def unavailable(self) -> str | None:
         """None if it can be used here, else the reason and what to do."""
+
+    def devices(self) -> list[tuple[str, str | None]]:
+        """Every device's name with None, or the reason why it cannot be used."""
+        return []
 
     def supports(self, program: Program) -> str | None:
         """None if it has every operation of `program`, else the first kind that it lacks."""
@@ -153,6 +161,32 @@ class Backend(Protocol):
             ProgramError: It lacks an operation.
             ConfigError: `learners` does not fit `batch_size`.
         """
+
+
+class DeviceBackend(Backend):
+    """A backend that runs on one of several devices.
+
+    Args:
+        table: Its devices.
+        device: Which one.
+
+    Raises:
+        UnknownNameError: There is no such device.
+    """
+
+    def __init__(self, table: DeviceTable[Any], device: str) -> None:
+        table.check(device)
+        self.device = device
+        self._table = table
+
+    def unavailable(self) -> str | None:
+        """None if the device can be used here, else the reason and what to do."""
+        reason = self._table.unavailable(self.device)
+        return None if reason is None else f"device {self.device}: {reason}"
+
+    def devices(self) -> list[tuple[str, str | None]]:
+        """Every device's name with None, or the reason why it cannot be used."""
+        return self._table.reasons()
 
 
 def one_learner(backend: str, learners: int) -> None:

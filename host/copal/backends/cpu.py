@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from copal.backends.base import Learner, LearnerState
+from copal.backends.base import Backend, Learner, LearnerState
 from copal.errors import SchemaError
 from copal.native import native
 from copal.program import Program, Update
@@ -116,7 +116,7 @@ class CpuLearner(Learner):
         self.native.updates = state.updates
 
 
-class CpuBackend:
+class CpuBackend(Backend):
     """Runs every Program, on every processor."""
 
     name = "cpu"

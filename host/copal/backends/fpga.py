@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from copal.backends.base import Learner, LearnerState, one_learner
+from copal.backends.base import DeviceBackend, Learner, LearnerState, one_learner
+from copal.config import DEVICES
 from copal.errors import BackendUnavailableError
 from copal.fpga import open as devices
 from copal.fpga.driver import EngineDriver
 from copal.fpga.engine import open_engine
 from copal.program import Program, Update
 
-DEFAULT_DEVICE = "sim"
 PUBLISH_INTERVAL = 8
 """Updates between two reads of the acting weights: each costs about as much as an update."""
 
@@ -114,7 +114,7 @@ class EngineLearner(Learner):
         self._driver.close()
 
 
-class FpgaBackend:
+class FpgaBackend(DeviceBackend):
     """Runs Programs on one engine.
 
     Args:
@@ -134,18 +134,8 @@ class FpgaBackend:
         lanes: int | None = None,
         clock_mhz: float | None = None,
     ) -> None:
-        self.device = device or DEFAULT_DEVICE
+        super().__init__(devices.TABLE, device or DEVICES[self.name][0])
         self._lanes, self._clock_mhz = lanes, clock_mhz
-        devices.unavailable(self.device)
-
-    def unavailable(self) -> str | None:
-        """None if the device can be used here, else the reason and what to do."""
-        reason = devices.unavailable(self.device)
-        return None if reason is None else f"device {self.device}: {reason}"
-
-    def devices(self) -> list[tuple[str, str | None]]:
-        """Every device's name with None, or the reason why it cannot be used."""
-        return [(name, devices.unavailable(name)) for name in devices.names()]
 
     def supports(self, program: Program) -> str | None:
         """None if the engine has microcode for every operation, else the first kind it lacks."""

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from copal.backends.base import LearnerState
+from copal.backends.base import DeviceBackend, LearnerState
 from copal.backends.gpu_drawing import DrawingLearner
 from copal.backends.gpu_learner import PUBLISH_INTERVAL, KernelLearner
+from copal.config import DEVICES
 from copal.errors import BackendUnavailableError
 from copal.gpu import open as devices
 from copal.gpu.learner import GpuLearner
@@ -16,7 +17,7 @@ from copal.program import Program, Update
 __all__ = ["PUBLISH_INTERVAL", "GpuBackend", "KernelLearner"]
 
 
-class GpuBackend:
+class GpuBackend(DeviceBackend):
     """Runs every Program on one GPU.
 
     Args:
@@ -35,18 +36,8 @@ class GpuBackend:
 
     def __init__(self, device: str | None = None, replay_device: str | None = None) -> None:
         self._draws = replay_device == "gpu"
-        self.device = device or devices.DEFAULT_DEVICE
-        self.hint = devices.hint(self.device)
-        devices.check(self.device)
-
-    def unavailable(self) -> str | None:
-        """None if the device can be used here, else the reason and what to do."""
-        reason = devices.unavailable(self.device)
-        return None if reason is None else f"device {self.device}: {reason}"
-
-    def devices(self) -> list[tuple[str, str | None]]:
-        """Every device's name with None, or the reason why it cannot be used."""
-        return [(name, devices.unavailable(name)) for name in devices.names()]
+        super().__init__(devices.TABLE, device or DEVICES[self.name][0])
+        self.hint = devices.TABLE.hint(self.device)
 
     def supports(self, program: Program) -> str | None:
         """None if there is a device function for every operation, else the kind that lacks one."""

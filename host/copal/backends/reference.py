@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from copal.backends.base import Learner, LearnerState, one_learner
+from copal.backends.base import Backend, Learner, LearnerState, one_learner
 from copal.program import Program, Update
 from copal.program.reference import ReferenceLearner
 
 
-class ReferenceBackend:
+class ReferenceBackend(Backend):
     """Runs every Program, on every machine."""
 
     name = "reference"

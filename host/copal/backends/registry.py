@@ -12,16 +12,14 @@ from copal.backends.base import Backend, Learner, LearnerState
 from copal.errors import BackendUnavailableError, UnknownNameError
 from copal.program import Program, Update
 
-_HINT = "`copal devices` lists the backends that can be used here"
-
 
 @dataclass(frozen=True)
-class _Unavailable:
+class _Unavailable(Backend):
     """Stands for a backend that cannot be used, with the reason."""
 
-    name: str
+    name: str = ""
     """What the user types."""
-    reason: str
+    reason: str = ""
     """Why, and what to do."""
 
     def unavailable(self) -> str | None:
@@ -49,7 +47,7 @@ def _error(backend: Backend) -> BackendUnavailableError:
         "backend",
         "one that can be used here",
         f"`{backend.name}`: {backend.unavailable()}",
-        getattr(backend, "hint", _HINT),
+        backend.hint,
     )
 
 
@@ -116,7 +114,7 @@ def get(name: str, **settings: Any) -> Backend:
         UnknownNameError: There is none; lists the near matches.
     """
     if name in _SYNONYMS:
-        hint = f"did you mean `{_SYNONYMS[name]}`? {_HINT}"
+        hint = f"did you mean `{_SYNONYMS[name]}`? {Backend.hint}"
         raise UnknownNameError("backend", f"one of {', '.join(_BACKENDS)}", f"`{name}`", hint)
     if name not in _BACKENDS:
         raise UnknownNameError.of("backend", name, _BACKENDS)
@@ -149,8 +147,7 @@ def devices() -> list[tuple[str, str | None]]:
     for name in _BACKENDS:
         backend = get(name)
         found.append((name, backend.unavailable()))
-        own = getattr(backend, "devices", list)
-        found += [(f"{name}:{device}", reason) for device, reason in own()]
+        found += [(f"{name}:{device}", reason) for device, reason in backend.devices()]
     return found
 
 

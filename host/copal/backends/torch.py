@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from copal.algorithms.base import Source
-from copal.backends.base import Learner, LearnerState, one_learner
+from copal.backends.base import Backend, Learner, LearnerState, one_learner
 from copal.errors import BackendUnavailableError, LearnerFailedError, ProgramError
 from copal.program import Buffer, Phase, Program, Update
 from copal.program.diagnosis import Finding, failure, find
@@ -24,7 +24,7 @@ from copal.program.noise import with_noise
 from copal.program.reference import run
 
 
-class TorchBackend:
+class TorchBackend(Backend):
     """Runs any algorithm whose PyTorch loss is at hand."""
 
     name = "torch"

@@ -22,7 +22,7 @@ from copal.fpga.compiler import Plan, compile_update
 from copal.fpga.config import EngineConfig
 from copal.fpga.driver import EngineDriver
 from copal.fpga.engine import sized
-from copal.fpga.open import open_device, unavailable
+from copal.fpga.open import TABLE, open_device
 from copal.fpga.report import EngineReport
 
 _PERIOD = 2
@@ -86,7 +86,7 @@ def _driver(built: Any, plan: Plan, device: str, clock_mhz: float) -> EngineDriv
 
 def _rtl_cycles(built: Any, plan: Plan, config: FpgaBench) -> Row:
     """Cycles of the RTL and bytes over the stream, an update; or why there are none."""
-    reason = unavailable("sim")
+    reason = TABLE.unavailable("sim")
     if reason is not None:
         return {"note": f"RTL not run: {reason}"}
     say(f"building and running the RTL of {plan.config.lanes:,} lanes")

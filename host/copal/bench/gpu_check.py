@@ -38,7 +38,7 @@ def measure(config: GpuCheck) -> Report:
     Raises:
         BackendUnavailableError: The device cannot be used; says why and what to do.
     """
-    devices.require(config.device)
+    devices.TABLE.require(config.device)
     seed = config.seed or secrets.randbelow(2**31 - 1) + 1
     say(f"seed of the fresh numbers: {seed}")
     budget, rows = Budget(config.budget_s), list[Row]()

@@ -1,31 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""Devices by name, and the reason why one cannot be used."""
+"""Devices that hold an engine."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from copal.config import DEVICES
-from copal.errors import BackendUnavailableError, UnknownNameError
+from copal.devices import DeviceTable
 from copal.fpga import tools
 from copal.fpga.config import EngineConfig
 from copal.fpga.device import FpgaDevice
-
-
-def names() -> tuple[str, ...]:
-    """Names of the devices."""
-    return DEVICES["fpga"]
-
-
-def unavailable(device: str) -> str | None:
-    """None if `device` can be used here, else the reason and what to do.
-
-    Raises:
-        UnknownNameError: There is none of this name.
-    """
-    return _entry(device)[0]()
 
 
 def open_device(device: str, config: EngineConfig) -> FpgaDevice:
@@ -40,18 +25,7 @@ def open_device(device: str, config: EngineConfig) -> FpgaDevice:
         BackendUnavailableError: It cannot be used here.
         FpgaError: What is there is no engine for this version of copal.
     """
-    reason = unavailable(device)
-    if reason is not None:
-        raise BackendUnavailableError("device", f"`{device}` usable here", reason)
-    return _entry(device)[1](config)
-
-
-def _entry(
-    device: str,
-) -> tuple[Callable[[], str | None], Callable[[EngineConfig], FpgaDevice]]:
-    if device not in _DEVICES:
-        raise UnknownNameError.of("device", device, _DEVICES)
-    return _DEVICES[device]
+    return TABLE.require(device)(config)
 
 
 def _sim_reason() -> str | None:
@@ -95,8 +69,10 @@ def _pynq(config: EngineConfig) -> FpgaDevice:  # noqa: ARG001 - a board has its
     return pynq_device.PynqDevice(pynq_device.bitstream())
 
 
-_DEVICES: Mapping[str, tuple[Callable[[], str | None], Callable[[EngineConfig], FpgaDevice]]] = {
-    "sim": (_sim_reason, _sim),
-    "model": (_model_reason, _model),
-    "pynq": (_pynq_reason, _pynq),
-}
+TABLE: DeviceTable[Callable[[EngineConfig], FpgaDevice]] = DeviceTable(
+    {
+        "sim": (_sim_reason, _sim),
+        "model": (_model_reason, _model),
+        "pynq": (_pynq_reason, _pynq),
+    }
+)

@@ -1,37 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""Devices by name, and the reason why one cannot be used."""
+"""Devices that run the kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from copal.config import DEVICES
-from copal.errors import BackendUnavailableError, UnknownNameError
+from copal.devices import DeviceTable
 from copal.gpu import emulate, status
 from copal.gpu.device import GpuDevice
 
-DEFAULT_DEVICE = DEVICES["gpu"][0]
 _EMULATED = "emulate"
 _HINT = f"`--device {_EMULATED}` runs the same kernels on the CPU, slowly"
-
-
-def names() -> tuple[str, ...]:
-    """Names of the devices."""
-    return DEVICES["gpu"]
-
-
-def unavailable(device: str) -> str | None:
-    """None if `device` can be used here, else the reason and what to do.
-
-    Raises:
-        UnknownNameError: There is none of this name.
-    """
-    return _entry(device)[0]()
-
-
-def hint(device: str) -> str:
-    """What to do where `device` cannot be used, beside what its reason says."""
-    return "" if device == _EMULATED or _entry(_EMULATED)[0]() else _HINT
 
 
 def open_device(device: str) -> GpuDevice:
@@ -42,37 +21,9 @@ def open_device(device: str) -> GpuDevice:
 
     Raises:
         UnknownNameError: There is no device of this name.
-        BackendUnavailableError: It cannot be used here.
+        BackendUnavailableError: It cannot be used here; says why and what works instead.
     """
-    require(device)
-    return _entry(device)[1]()
-
-
-def check(device: str) -> None:
-    """Refuses a name that no device has.
-
-    Raises:
-        UnknownNameError: There is none of this name.
-    """
-    _entry(device)
-
-
-def require(device: str) -> None:
-    """Refuses a device that cannot be used here.
-
-    Raises:
-        UnknownNameError: There is no device of this name.
-        BackendUnavailableError: It cannot be used; says why and what works instead.
-    """
-    reason = unavailable(device)
-    if reason is not None:
-        raise BackendUnavailableError("device", f"`{device}` usable here", reason, hint(device))
-
-
-def _entry(device: str) -> tuple[Callable[[], str | None], Callable[[], GpuDevice]]:
-    if device not in _DEVICES:
-        raise UnknownNameError.of("device", device, _DEVICES)
-    return _DEVICES[device]
+    return TABLE.require(device)()
 
 
 def _cuda() -> GpuDevice:
@@ -81,7 +32,14 @@ def _cuda() -> GpuDevice:
     return CupyDevice()
 
 
-_DEVICES: Mapping[str, tuple[Callable[[], str | None], Callable[[], GpuDevice]]] = {
-    "cuda": (status.unavailable, _cuda),
-    _EMULATED: (emulate.unavailable, emulate.EmulatedDevice),
-}
+def _hint(device: str) -> str:
+    return "" if device == _EMULATED or TABLE.unavailable(_EMULATED) else _HINT
+
+
+TABLE: DeviceTable[Callable[[], GpuDevice]] = DeviceTable(
+    {
+        "cuda": (status.unavailable, _cuda),
+        _EMULATED: (emulate.unavailable, emulate.EmulatedDevice),
+    },
+    _hint,
+)
