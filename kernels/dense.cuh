@@ -25,31 +25,26 @@ COPAL_DEVICE float dot4(float4 a, float4 b, float sum) {
   return a.x * b.x + (a.y * b.y + (a.z * b.z + (a.w * b.w + sum)));
 }
 
-// sum[4 r + i] += the four terms of row r and output i; w: a row of four outputs each term.
-template <int TILE>
-COPAL_DEVICE void add_terms_by_row(float* sum, const float4* w, const float* x, int stride) {
+// sum[4 r + i] += the four terms of row r and output i; w: by row, a row of four outputs each term,
+// else four terms each output.
+template <bool BY_ROW, int TILE>
+COPAL_DEVICE void add_terms(float* sum, const float4* w, const float* x, int stride) {
 #pragma unroll
   for (int r = 0; r < TILE; ++r) {
     const float4 v = load4(x + r * stride);
-    const float term[4] = {v.x, v.y, v.z, v.w};
+    if constexpr (BY_ROW) {
+      const float term[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      sum[4 * r] += term[k] * w[k].x;
-      sum[4 * r + 1] += term[k] * w[k].y;
-      sum[4 * r + 2] += term[k] * w[k].z;
-      sum[4 * r + 3] += term[k] * w[k].w;
+      for (int k = 0; k < 4; ++k) {
+        sum[4 * r] += term[k] * w[k].x;
+        sum[4 * r + 1] += term[k] * w[k].y;
+        sum[4 * r + 2] += term[k] * w[k].z;
+        sum[4 * r + 3] += term[k] * w[k].w;
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[4 * r + i] = dot4(v, w[i], sum[4 * r + i]);
     }
-  }
-}
-
-// The same for w: four terms each output.
-template <int TILE>
-COPAL_DEVICE void add_terms_by_column(float* sum, const float4* w, const float* x, int stride) {
-#pragma unroll
-  for (int r = 0; r < TILE; ++r) {
-    const float4 v = load4(x + r * stride);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) sum[4 * r + i] = dot4(v, w[i], sum[4 * r + i]);
   }
 }
 
@@ -69,78 +64,61 @@ COPAL_DEVICE void finish(const float* sum, int base, int row, int column,
   }
 }
 
-// out[r][j] = sum over k of x[r][k] weight[k][j], plus bias[j], through a relu.
-template <int FAN_IN, int FAN_OUT, int ROWS, int THREADS, int SLICES, int TILE, int EPILOGUE>
-COPAL_DEVICE void dense(const float* __restrict__ weight, const float* __restrict__ bias,
-                        const float* x, float* out) {
-  constexpr int IN = pad4(FAN_IN), OUT = pad4(FAN_OUT), BLOCKS = IN / 4, GROUPS = OUT / 4;
+// out[r][j] = sum over k < TERMS of x[r][k] w(k, j), for j < WIDTH, through the epilogue. By row,
+// w(k, j) = weight[k][j]; else w(k, j) = weight[j][k].
+template <bool BY_ROW, int TERMS, int WIDTH, int ROWS, int THREADS, int SLICES, int TILE,
+          int EPILOGUE>
+COPAL_DEVICE void product(const float* __restrict__ weight, const float* __restrict__ bias,
+                          const float* x, const float* mask, float* out) {
+  constexpr int IN = pad4(TERMS), OUT = pad4(WIDTH), BLOCKS = IN / 4, GROUPS = OUT / 4;
   constexpr int SPAN = 32 / SLICES, ROW_TILES = ROWS / TILE, SUMS = 4 * TILE;
   constexpr int TASKS = (GROUPS + SPAN - 1) / SPAN * ROW_TILES, WARPS = THREADS / 32;
   constexpr int STEPS = (BLOCKS + SLICES - 1) / SLICES;
   constexpr int LEFT = SUMS > SLICES ? SUMS / SLICES : 1;
   constexpr int COPIES = SLICES > SUMS ? SLICES / SUMS : 1;
+  constexpr int LINE = BY_ROW ? OUT : IN, TO_BLOCK = BY_ROW ? 4 * OUT : 4;
   static_assert(SLICES <= BLOCKS && ROWS % TILE == 0, "a slice without terms, or rows left over");
-  const int lane = threadIdx.x % 32, slice = lane / SPAN;
+  const int lane = threadIdx.x % 32, slice = BY_ROW ? lane / SPAN : lane % SLICES;
   for (int turn = 0; turn < (TASKS + WARPS - 1) / WARPS; ++turn) {
     const int task = turn * WARPS + threadIdx.x / 32;
     if (TASKS % WARPS != 0 && task >= TASKS) break;
-    const int row = task % ROW_TILES * TILE, group = task / ROW_TILES * SPAN + lane % SPAN;
+    const int row = task % ROW_TILES * TILE;
+    const int group = task / ROW_TILES * SPAN + (BY_ROW ? lane % SPAN : lane / SLICES);
     const int column = 4 * (group < GROUPS ? group : GROUPS - 1);
-    const float* w = weight + column;
+    const float* w = weight + (BY_ROW ? column : column * IN);
     float sum[SUMS] = {};
     float4 now[4], next[4];
-    load_tile(now, w + 4 * slice * OUT, OUT);
+    load_tile(now, w + slice * TO_BLOCK, LINE);
 #pragma unroll 2
     for (int step = 0; step < STEPS; ++step) {
       const int block = slice + step * SLICES;
       const int ahead = block + SLICES < BLOCKS ? block + SLICES : slice;
-      load_tile(next, w + 4 * ahead * OUT, OUT);
+      load_tile(next, w + ahead * TO_BLOCK, LINE);
       if (BLOCKS % SLICES == 0 || block < BLOCKS)
-        add_terms_by_row<TILE>(sum, now, x + row * IN + 4 * block, IN);
+        add_terms<BY_ROW, TILE>(sum, now, x + row * IN + 4 * block, IN);
 #pragma unroll
       for (int i = 0; i < 4; ++i) now[i] = next[i];
     }
-    const int base = sum_and_scatter<SUMS, 16, SPAN>(sum, lane);
+    const int base = sum_and_scatter<SUMS, BY_ROW ? 16 : SLICES / 2, BY_ROW ? SPAN : 1>(sum, lane);
     if (group < GROUPS && slice % COPIES == 0)
-      finish<FAN_OUT, LEFT, EPILOGUE>(sum, base, row, column, bias, nullptr, out);
+      finish<WIDTH, LEFT, EPILOGUE>(sum, base, row, column, bias, mask, out);
   }
+}
+
+// out[r][j] = sum over k of x[r][k] weight[k][j], plus bias[j], through a relu.
+template <int FAN_IN, int FAN_OUT, int ROWS, int THREADS, int SLICES, int TILE, int EPILOGUE>
+COPAL_DEVICE void dense(const float* __restrict__ weight, const float* __restrict__ bias,
+                        const float* x, float* out) {
+  product<true, FAN_IN, FAN_OUT, ROWS, THREADS, SLICES, TILE, EPILOGUE>(weight, bias, x, nullptr,
+                                                                        out);
 }
 
 // out[r][k] = sum over j of x[r][j] weight[k][j], zero where mask[r][k] <= 0 for RELU_GRAD.
 template <int FAN_IN, int FAN_OUT, int ROWS, int THREADS, int SLICES, int TILE, int EPILOGUE>
 COPAL_DEVICE void dense_grad_input(const float* __restrict__ weight, const float* x,
                                    const float* mask, float* out) {
-  constexpr int IN = pad4(FAN_IN), OUT = pad4(FAN_OUT), BLOCKS = OUT / 4, GROUPS = IN / 4;
-  constexpr int SPAN = 32 / SLICES, ROW_TILES = ROWS / TILE, SUMS = 4 * TILE;
-  constexpr int TASKS = (GROUPS + SPAN - 1) / SPAN * ROW_TILES, WARPS = THREADS / 32;
-  constexpr int STEPS = (BLOCKS + SLICES - 1) / SLICES;
-  constexpr int LEFT = SUMS > SLICES ? SUMS / SLICES : 1;
-  constexpr int COPIES = SLICES > SUMS ? SLICES / SUMS : 1;
-  static_assert(SLICES <= BLOCKS && ROWS % TILE == 0, "a slice without terms, or rows left over");
-  const int lane = threadIdx.x % 32, slice = lane % SLICES;
-  for (int turn = 0; turn < (TASKS + WARPS - 1) / WARPS; ++turn) {
-    const int task = turn * WARPS + threadIdx.x / 32;
-    if (TASKS % WARPS != 0 && task >= TASKS) break;
-    const int row = task % ROW_TILES * TILE, group = task / ROW_TILES * SPAN + lane / SLICES;
-    const int column = 4 * (group < GROUPS ? group : GROUPS - 1);
-    const float* w = weight + column * OUT;
-    float sum[SUMS] = {};
-    float4 now[4], next[4];
-    load_tile(now, w + 4 * slice, OUT);
-#pragma unroll 2
-    for (int step = 0; step < STEPS; ++step) {
-      const int block = slice + step * SLICES;
-      const int ahead = block + SLICES < BLOCKS ? block + SLICES : slice;
-      load_tile(next, w + 4 * ahead, OUT);
-      if (BLOCKS % SLICES == 0 || block < BLOCKS)
-        add_terms_by_column<TILE>(sum, now, x + row * OUT + 4 * block, OUT);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) now[i] = next[i];
-    }
-    const int base = sum_and_scatter<SUMS, SLICES / 2, 1>(sum, lane);
-    if (group < GROUPS && slice % COPIES == 0)
-      finish<FAN_IN, LEFT, EPILOGUE>(sum, base, row, column, nullptr, mask, out);
-  }
+  product<false, FAN_OUT, FAN_IN, ROWS, THREADS, SLICES, TILE, EPILOGUE>(weight, nullptr, x, mask,
+                                                                         out);
 }
 
 // Both products for weights that lie as the Program has them, [FAN_OUT][FAN_IN] without padding:
