@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from copal.codesign import profile
+from copal.codesign import document
 from copal.codesign.profile import Cost, Curve, Overlap, Point, Profile
 from copal.errors import PlanError
 from copal.runtime import files
@@ -82,12 +82,12 @@ def test_another_machine_or_version_is_refused_with_the_differences() -> None:
     """Other versions than copal's own do not matter."""
     other = {**HERE, "isa": "avx512", "versions": {"copal": "0.2.0", "torch": "1"}}
     with pytest.raises(PlanError, match="--force") as caught:
-        profile.refuse_another("profile", other, HERE)
+        document.refuse_another("profile", other, HERE)
     assert "isa: `avx512` there, `avx2` here" in str(caught.value)
     assert "copal: `0.2.0` there" in str(caught.value)
     assert "torch" not in str(caught.value)
-    profile.refuse_another("profile", {**HERE, "memory_gib": 3}, HERE)
-    profile.refuse_another("profile", {}, HERE)
+    document.refuse_another("profile", {**HERE, "memory_gib": 3}, HERE)
+    document.refuse_another("profile", {}, HERE)
 
 
 def test_short_form_gives_curves() -> None:
@@ -198,7 +198,7 @@ def test_devices_are_neither_read_to_their_end_nor_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`/dev/zero` has no end; a file in the place of `/dev/null` would hurt the machine."""
-    monkeypatch.setattr(profile, "LARGEST_FILE", 1000)
+    monkeypatch.setattr(document, "LARGEST_FILE", 1000)
     with pytest.raises(PlanError, match="more than 1,000"):
         Profile.load(Path("/dev/zero"))
     (tmp_path / "folder").mkdir()

@@ -13,15 +13,8 @@ from copal.backends import registry
 from copal.backends.base import Learner
 from copal.codesign import costs, simulated
 from copal.codesign.config import SPEED_SETTINGS, ProfileConfig
-from copal.codesign.profile import (
-    Curve,
-    Overlap,
-    Point,
-    Profile,
-    Stages,
-    differences,
-    refuse_another,
-)
+from copal.codesign.document import differences, refuse_another
+from copal.codesign.profile import Curve, Overlap, Point, Profile, Stages
 from copal.codesign.progress import Progress
 from copal.codesign.rig import WARM_S, Rig, Sample, wake_us
 from copal.config import TrainConfig

@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from copal.codesign import mapping, values
+from copal.codesign.document import Document
 from copal.codesign.predict import Predicted, predict
-from copal.codesign.profile import SCHEMA, Profile, parsing, read, write
+from copal.codesign.profile import Profile
 from copal.codesign.solve import Allocation, check, closest, solve
 from copal.codesign.values import DERIVED
 from copal.errors import PlanError
@@ -58,8 +57,10 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Document):
     """What `copal train --plan` follows."""
+
+    kind: ClassVar[str] = "plan"
 
     settings: Mapping[str, Any]
     """Settings that it was measured with, by the names of TrainConfig."""
@@ -86,50 +87,24 @@ class Plan:
     devices: tuple[mapping.Mapping, ...] = ()
     """Where replay and learner go best, by the time of an iteration; the best one first."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {"copal_plan": SCHEMA, **dataclasses.asdict(self)}
-
-    def save(self, path: Path) -> None:
-        """Replaces the file at `path`.
-
-        Raises:
-            PlanError: It cannot be written.
-        """
-        write(path, self.to_dict())
-
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Plan:
-        """Inverse of `to_dict`.
-
-        Raises:
-            PlanError: It is of another version, or something is missing or of another kind.
-        """
-        with parsing(data, "plan"):
-            runner_up = data["runner_up"]
-            return cls(
-                settings=values.speed_settings(data),
-                machine=values.machine(data),
-                cores=values.whole(data, "cores", least=2),
-                update_interval=values.number(data, "update_interval", above_zero=True),
-                objective=str(data["objective"]),
-                chosen=_fitting(_choice(data["chosen"]), data["cores"]),
-                runner_up=None if runner_up is None else _choice(runner_up),
-                why=str(data["why"]),
-                others=tuple(_choice(c) for c in data["others"]),
-                absent=dict(data["absent"]),
-                notes=tuple(map(str, data["notes"])),
-                devices=tuple(mapping.Mapping(**m) for m in data["devices"]),
-            )
-
-    @classmethod
-    def load(cls, path: Path) -> Plan:
-        """Reads a file.
-
-        Raises:
-            PlanError: There is none, it is damaged, or of another version.
-        """
-        return cls.from_dict(read(path, "plan"))
+    def parse(cls, data: Mapping[str, Any]) -> Plan:
+        """From the JSON values of its version."""
+        runner_up = data["runner_up"]
+        return cls(
+            settings=values.speed_settings(data),
+            machine=values.machine(data),
+            cores=values.whole(data, "cores", least=2),
+            update_interval=values.number(data, "update_interval", above_zero=True),
+            objective=str(data["objective"]),
+            chosen=_fitting(_choice(data["chosen"]), data["cores"]),
+            runner_up=None if runner_up is None else _choice(runner_up),
+            why=str(data["why"]),
+            others=tuple(_choice(c) for c in data["others"]),
+            absent=dict(data["absent"]),
+            notes=tuple(map(str, data["notes"])),
+            devices=tuple(mapping.Mapping(**m) for m in data["devices"]),
+        )
 
 
 def allocate(

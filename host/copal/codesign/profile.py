@@ -3,31 +3,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from copal.codesign import values
+from copal.codesign.document import Document, said
 from copal.errors import PlanError
-from copal.runtime import files
 
-SCHEMA = 1
-"""Version of the file."""
 MEASURED = "measured"
 """`Curve.source` of what ran here."""
-LARGEST_FILE = 2**26
-"""Characters of a profile or plan that are read."""
 GIVEN = "given"
 """`Curve.source` of curves that were not measured by copal."""
-COMPARED = ("cpu", "cores", "isa", "copal")
-"""What makes two machines the same for a profile."""
-_WRITERS = {"profile": "`copal profile` writes one", "plan": "`copal allocate` writes one"}
 
 Stages = Mapping[str, tuple[float, ...]]
 """Microseconds by stage, one a repetition."""
@@ -153,8 +142,10 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Profile:
+class Profile(Document):
     """Everything that `copal profile` measured."""
+
+    kind: ClassVar[str] = "profile"
 
     settings: Mapping[str, Any]
     """Settings of training that it was measured with, by the names of TrainConfig."""
@@ -175,18 +166,6 @@ class Profile:
     repeats: int = 1
     """Repetitions of each measurement that were asked for."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {"copal_profile": SCHEMA, **dataclasses.asdict(self)}
-
-    def save(self, path: Path) -> None:
-        """Replaces the file at `path` in one step.
-
-        Raises:
-            PlanError: It cannot be written.
-        """
-        write(path, self.to_dict())
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Profile:
         """Inverse of `to_dict`; also takes the short form of curves that were only given.
@@ -197,151 +176,22 @@ class Profile:
         Raises:
             PlanError: It is of another version, or something is missing or of another kind.
         """
-        if "env_steps_per_s" in data:
-            return _given(data)
-        with parsing(data, "profile"):
-            return cls(
-                settings=values.speed_settings(data),
-                machine=values.machine(data),
-                cores=values.whole(data, "cores", least=0),
-                actors=_curve(data["actors"]),
-                learners=_learners(_curve(c) for c in data["learners"]),
-                overlaps=tuple(_overlap(o) for o in data["overlaps"]),
-                costs=tuple(Cost(**{**c, "us": _rates(c, "us")}) for c in data["costs"]),
-                wake_us=values.number(data, "wake_us"),
-                repeats=values.whole(data, "repeats"),
-            )
+        return _given(data) if "env_steps_per_s" in data else super().from_dict(data)
 
     @classmethod
-    def load(cls, path: Path) -> Profile:
-        """Reads a file.
-
-        Raises:
-            PlanError: There is none, it is damaged, or of another version.
-        """
-        return cls.from_dict(read(path, "profile"))
-
-
-def read(path: Path, what: str) -> Mapping[str, Any]:
-    """The JSON object in the file at `path`.
-
-    Args:
-        path: The file.
-        what: `profile` or `plan`, for messages.
-
-    Raises:
-        PlanError: There is none, or it is damaged.
-    """
-    hint = _WRITERS[what]
-    try:
-        data = json.loads(_text(path))
-    except (OSError, ValueError, RecursionError) as e:
-        raise PlanError(what, f"a readable {what} in `{path}`", str(e), hint) from e
-    if not isinstance(data, dict):
-        raise PlanError(what, f"a {what} in `{path}`", f"JSON of a {type(data).__name__}", hint)
-    return data
-
-
-def _text(path: Path) -> str:
-    """Content of a file; of a device without an end no more than `LARGEST_FILE`.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is too large, or no text.
-    """
-    with path.open(encoding="utf-8") as file:
-        text = file.read(LARGEST_FILE + 1)
-    if len(text) > LARGEST_FILE:
-        raise ValueError(f"more than {LARGEST_FILE:,} characters")
-    return text
-
-
-@contextmanager
-def parsing(data: Mapping[str, Any], what: str) -> Iterator[None]:
-    """Checks the version of `data`; what its body lacks or cannot read is a typed error.
-
-    Args:
-        data: Content of a file.
-        what: `profile` or `plan`.
-
-    Raises:
-        PlanError: It is of another version, or something is missing or of another kind.
-    """
-    version = data.get(f"copal_{what}")
-    if version != SCHEMA:
-        got = "none" if version is None else repr(version)
-        raise PlanError(f"copal_{what}", f"version {SCHEMA}", got, _WRITERS[what])
-    try:
-        yield
-    except PlanError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as e:
-        raise PlanError(what, f"a whole {what}", _said(e), _WRITERS[what]) from e
-
-
-def _said(error: Exception) -> str:
-    """What is wrong with a file, of an error of whoever read it."""
-    if isinstance(error, KeyError):
-        return f"no `{error.args[0]}`"
-    return str(error) if isinstance(error, ValueError) else repr(error)
-
-
-def write(path: Path, data: Mapping[str, Any]) -> None:
-    """Writes a JSON object, making the folder if needed.
-
-    Raises:
-        PlanError: It cannot be written.
-    """
-    if path.exists() and not path.is_file():  # a device would be replaced
-        raise PlanError("out", "a file, or a name that is free", f"`{path}`", "choose another")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.write_json(path, dict(data))
-    except OSError as e:
-        raise PlanError(
-            "out", "a file that can be written", str(e), "make room, or choose another"
-        ) from e
-
-
-def differences(machine: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """What sets the machine of a profile apart from another one, a short text each.
-
-    Args:
-        machine: As the profile has it.
-        here: As `copal.runtime.machine.describe` tells.
-    """
-    mine, other = _identity(here), _identity(machine)
-    return [
-        f"{name}: `{other[name]}` there, `{mine[name]}` here"
-        for name in COMPARED
-        if other[name] != mine[name]
-    ]
-
-
-def refuse_another(what: str, machine: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Refuses a profile or plan of another machine or version; one of no machine at all is taken.
-
-    Args:
-        what: `profile` or `plan`.
-        machine: As the file has it.
-        here: As `copal.runtime.machine.describe` tells.
-
-    Raises:
-        PlanError: They differ.
-    """
-    found = differences(machine, here) if machine else []
-    if found:
-        raise PlanError(
-            what,
-            "one of this machine and this version of copal",
-            "; ".join(found),
-            "measure here with `copal profile`, or take it as it is: --force",
+    def parse(cls, data: Mapping[str, Any]) -> Profile:
+        """Its long form."""
+        return cls(
+            settings=values.speed_settings(data),
+            machine=values.machine(data),
+            cores=values.whole(data, "cores", least=0),
+            actors=_curve(data["actors"]),
+            learners=_learners(_curve(c) for c in data["learners"]),
+            overlaps=tuple(_overlap(o) for o in data["overlaps"]),
+            costs=tuple(Cost(**{**c, "us": _rates(c, "us")}) for c in data["costs"]),
+            wake_us=values.number(data, "wake_us"),
+            repeats=values.whole(data, "repeats"),
         )
-
-
-def _identity(machine: Mapping[str, Any]) -> dict[str, Any]:
-    versions = machine.get("versions", {})
-    return {**{n: machine.get(n) for n in COMPARED}, "copal": versions.get("copal")}
 
 
 def _rates(data: Mapping[str, Any], key: str = "rates") -> tuple[float, ...]:
@@ -406,7 +256,7 @@ def _given(data: Mapping[str, Any]) -> Profile:
         return Profile(settings, {}, cores, actors, learners)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
         hint = '{"env_steps_per_s": [900, 1750], "updates_per_s": {"cpu": [800, 1500]}}'
-        raise PlanError("curves", "rates for x = 1, 2, ...", _said(e), f"such as {hint}") from e
+        raise PlanError("curves", "rates for x = 1, 2, ...", said(e), f"such as {hint}") from e
 
 
 def _listed(backend: str, data: Mapping[str, Any], key: str) -> Curve:

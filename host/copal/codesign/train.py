@@ -14,10 +14,10 @@ from copal import runtime
 from copal.backends import registry
 from copal.codesign import compare, simulated
 from copal.codesign.config import ProfileConfig
+from copal.codesign.document import refuse_another, write
 from copal.codesign.drift import Achieved, Watch
 from copal.codesign.measure import measure
 from copal.codesign.plan import FILE, Plan, allocate
-from copal.codesign.profile import refuse_another, write
 from copal.config import BACKEND_SETTINGS, TrainConfig
 from copal.errors import BackendUnavailableError, ConfigError, PlanError
 from copal.runtime import TrainResult, machine, run_folder

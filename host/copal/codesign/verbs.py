@@ -11,10 +11,11 @@ from pathlib import Path
 from copal.bench.plot import require_matplotlib
 from copal.bench.table import heading, markdown, number
 from copal.codesign.config import AllocateConfig, ProfileConfig
+from copal.codesign.document import refuse_another
 from copal.codesign.measure import DEFAULT_OUT, measure
 from copal.codesign.plan import Choice, Plan, allocate
 from copal.codesign.plot import draw
-from copal.codesign.profile import Curve, Profile, refuse_another
+from copal.codesign.profile import Curve, Profile
 from copal.runtime import machine
 
 DEFAULT_PLAN = Path("plan.json")
