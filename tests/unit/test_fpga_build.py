@@ -114,24 +114,28 @@ def test_engine_ports_are_named_as_vivado_infers_interfaces() -> None:
             assert f"s_axil_{channel}{signal}" in ports()
 
 
-def test_modules_are_counted_as_often_as_they_are_used(tmp_path: Path) -> None:
-    """Three multipliers and their registers, in a module that is synthesised once."""
-    (tmp_path / "one.v").write_text(
-        "module one(input clk, input signed [17:0] a, b, output reg signed [35:0] y);\n"
+def test_lanes_are_counted_as_often_as_they_are_used(tmp_path: Path) -> None:
+    """Three multipliers in a lane that is synthesised once, in a shell that is no module after."""
+    (tmp_path / "row.v").write_text(
+        "module row(input clk, input signed [17:0] a, b, output reg signed [35:0] y);\n"
         "always @(posedge clk) y <= a * b; endmodule\n"
     )
+    ports = "input clk, input signed [53:0] a, b, output signed [107:0] y"
     (tmp_path / "top.v").write_text(
-        "module top(input clk, input signed [53:0] a, b, output signed [107:0] y);\n"
+        f"module shell({ports});\n"
         + "".join(
-            f"one u{i}(clk, a[{18 * i}+:18], b[{18 * i}+:18], y[{36 * i}+:36]);" for i in range(3)
+            f"row u{i}(clk, a[{18 * i}+:18], b[{18 * i}+:18], y[{36 * i}+:36]);" for i in range(3)
         )
-        + "\nendmodule\n"
+        + f"\nendmodule\nmodule top({ports}); shell u(clk, a, b, y); endmodule\n"
     )
-    files = [tmp_path / "one.v", tmp_path / "top.v"]
+    files = [tmp_path / "row.v", tmp_path / "top.v"]
     assert synthesis.synthesise(files, "top", "xc7", tmp_path / "xc7").dsp == 3
-    kept = (tmp_path / "xc7" / "stat.txt").stat().st_mtime_ns
+    stat = tmp_path / "xc7" / "stat.txt"
+    text = stat.read_text()
+    assert set(json.loads(text[text.index("{") :])["modules"]) == {"\\top", "\\row"}
+    kept = stat.stat().st_mtime_ns
     synthesis.synthesise(files, "top", "xc7", tmp_path / "xc7")
-    assert (tmp_path / "xc7" / "stat.txt").stat().st_mtime_ns == kept
+    assert stat.stat().st_mtime_ns == kept
 
 
 def test_cells_become_resources() -> None:

@@ -64,7 +64,7 @@ BOARDS: Mapping[str, Board] = {
             EngineConfig(
                 array_size=32, vector_lanes=8, adam_lanes=16,
                 depths=Depths(
-                    code=256, vector=512, a=8192, b=6144, parameters=4096, bias=64, mask=4096,
+                    code=256, vector=512, a=7168, b=6144, parameters=4096, bias=64, mask=2048,
                 ),
             ),
         ),

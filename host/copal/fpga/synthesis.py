@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Cell counts of an engine by yosys: an estimate. Nothing is placed, no time is known.
 
-Modules are synthesised once, however often they are instantiated, and counted as often as they are:
-what yosys would save across their borders is not saved.
+Lanes, of which there are many, are synthesised once and counted as often as they are instantiated:
+what yosys would save across their borders is not saved. Everything else is one module.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ CELLS: Mapping[str, tuple[tuple[str, str, float], ...]] = {
         (r"LUT[1-6]|INV", "lut", 1),
         (r"RAM32X1S|RAM64X1S|SRL16E|SRLC32E", "lut", 1),
         (r"RAM32X1D|RAM64X1D|RAM128X1S", "lut", 2),
-        (r"RAM32M|RAM64M|RAM128X1D", "lut", 4),
-        (r"RAM32M16|RAM64M8", "lut", 8),
+        (r"RAM32M|RAM64M|RAM128X1D|RAM256X1S", "lut", 4),
+        (r"RAM32M16|RAM64M8|RAM256X1D|RAM512X1S|RAM64X8SW|RAM32X16DR8", "lut", 8),
         (r"FD[RSCP]E(_1)?", "ff", 1),
         (r"RAMB36E[12]", "bram", 1),
         (r"RAMB18E[12]", "bram", 0.5),
@@ -45,6 +45,11 @@ CELLS: Mapping[str, tuple[tuple[str, str, float], ...]] = {
         (r"MULT18X18D", "dsp", 1),
     ),
 }
+#: Modules of `hls/dslx` of which an engine has one or two a lane, row or column.
+LANES = ("row", "pick", "post", "gather", "vec", "adam")
+#: Memories that UltraRAM is for: parameters, moments and gradients, as flattened. Left to itself
+#: yosys gives it the banks of A and B as well, more than a device has, and leaves block RAM unused.
+ULTRA = ("*.u_optimiser.g_pair*.mem", "*.u_g.mem")
 LIMIT_S = 5400
 """Longest synthesis."""
 
@@ -65,12 +70,23 @@ class Counts:
     """Multiplier blocks."""
 
 
-def command(family: str, top: str, netlist: Path | None = None) -> str:
-    """The yosys command that synthesises for a family: xc7, xcup or ecp5."""
+def commands(family: str, top: str, netlist: Path | None = None) -> tuple[str, ...]:
+    """The yosys commands that synthesise for a family, xc7, xcup or ecp5, once all is read.
+
+    Passes that look at the whole design once a module make an hour of hundreds of small modules,
+    such as pipeline stages: only `LANES` stay modules.
+    """
     if family == "ecp5":
-        return f"synth_ecp5 -top {top}" + (f" -json {netlist}" if netlist else "")
-    ultra = " -uram" if family == "xcup" else ""
-    return f"synth_xilinx -family {family}{ultra} -top {top}"
+        return (f"synth_ecp5 -top {top}" + (f" -json {netlist}" if netlist else ""),)
+    passes = [
+        f"hierarchy -top {top}",
+        f"setattr -mod -set keep_hierarchy 1 {' '.join(LANES)}",
+        "proc",
+        "flatten",
+    ]
+    if family == "xcup":
+        passes.append(f'setattr -set ram_style "ultra" {" ".join(f"m:{m}" for m in ULTRA)}')
+    return (*passes, f"synth_xilinx -family {family} -noiopad -top {top}")
 
 
 def synthesise(
@@ -92,14 +108,14 @@ def synthesise(
     tools.require("synthesis", ["pyosys"])
     out.mkdir(parents=True, exist_ok=True)
     kept, stat, log = out / "counts.json", out / "stat.txt", out / "yosys.log"
-    key = _key(files, command(family, top))
+    key = _key(files, "; ".join(commands(family, top)))
     if kept.is_file() and (netlist is None or netlist.is_file()):
         found = json.loads(kept.read_text())
         if found.pop("key") == key:
             return Counts(**found)
     folders = " ".join(f"-I{folder}" for folder in sorted({str(f.parent) for f in files}))
     names = " ".join(str(f) for f in files if f.suffix == ".v")
-    passes = (f"read_verilog -sv {folders} {names}", command(family, top, netlist))
+    passes = (f"read_verilog -sv {folders} {names}", *commands(family, top, netlist))
     script = ["import sys", "from pyosys import libyosys as ys", "design = ys.Design()"]
     script += [f"ys.run_pass('tee -q -a {log} {p}', design)" for p in passes]
     script += [f"ys.run_pass('tee -q -o {stat} stat -json', design)"]
