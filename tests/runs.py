@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,15 @@ BARE: dict[str, Any] = {
     "quiet": True,
 }
 """Nothing beside training."""
+
+
+def runs_of(base: Mapping[str, Any]) -> Callable[..., copal.TrainConfig]:
+    """Makes the settings of runs: of the test's folder, with `base` and what it changes."""
+
+    def small(tmp_path: Path, **changes: Any) -> copal.TrainConfig:
+        return copal.TrainConfig(**{**base, "out": tmp_path / "run", **changes})
+
+    return small
 
 
 def newest(out: Path) -> Any:
@@ -41,6 +52,25 @@ def resumed_equals(whole: TrainResult, checkpoint: Path, copy: Path) -> None:
     assert (resumed.env_steps, resumed.updates) == (whole.env_steps, whole.updates)
     assert resumed.returns == whole.returns
     same_files(newest(whole.out).path, newest(copy).path)
+
+
+def resumes_exactly(config: copal.TrainConfig, copy: Path, *, every: int) -> TrainResult:
+    """A deterministic run and one that goes on from its first checkpoint end the same.
+
+    Args:
+        config: The run.
+        copy: Folder of the second run, which must be free.
+        every: Env steps between two checkpoints.
+
+    Returns:
+        The whole run.
+    """
+    config = replace(config, deterministic=True, checkpoint_interval=every, keep_checkpoints=9)
+    whole = copal.train(config)
+    middle = sorted((whole.out / "checkpoints").iterdir())[:-1]
+    assert middle
+    resumed_equals(whole, middle[0], copy)
+    return whole
 
 
 def same_files(one: Path, two: Path) -> None:

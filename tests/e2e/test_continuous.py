@@ -14,7 +14,7 @@ import pytest
 import copal
 from copal.errors import CheckpointError, ConfigError, LearnerFailedError
 from copal.runtime import normalization
-from runs import BARE, newest, resumed_equals, same_files
+from runs import BARE, newest, resumed_equals, runs_of, same_files
 
 SMALL: dict[str, Any] = {
     **BARE,
@@ -26,11 +26,7 @@ SMALL: dict[str, Any] = {
     "hidden": (16, 16),
     "final_eval_episodes": 1,
 }
-
-
-def small(tmp_path: Path, **changes: Any) -> copal.TrainConfig:
-    """Settings of a run of about a second."""
-    return copal.TrainConfig(**{**SMALL, "out": tmp_path / "run", **changes})
+small = runs_of(SMALL)
 
 
 @pytest.mark.parametrize("algo", ["ddpg", "td3", "sac"])

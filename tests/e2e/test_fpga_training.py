@@ -19,7 +19,7 @@ from copal.errors import CheckpointError, ConfigError, FpgaError, FpgaTimeoutErr
 from copal.fpga import tools
 from copal.fpga.device import Beats
 from copal.fpga.model_device import ModelDevice
-from runs import BARE, newest, resumed_equals, same_files
+from runs import BARE, newest, resumes_exactly, runs_of, same_files
 
 SMALL: dict[str, Any] = {
     **BARE,
@@ -36,11 +36,7 @@ SMALL: dict[str, Any] = {
     "final_eval_episodes": 2,
 }
 PENDULUM: dict[str, Any] = {"env": "Pendulum-v1", "steps": 140}
-
-
-def small(tmp_path: Path, **changes: Any) -> copal.TrainConfig:
-    """Settings of a run of about a second."""
-    return copal.TrainConfig(**{**SMALL, "out": tmp_path / "run", **changes})
+small = runs_of(SMALL)
 
 
 def records(out: Path, kind: str) -> list[dict[str, Any]]:
@@ -56,14 +52,9 @@ def records(out: Path, kind: str) -> list[dict[str, Any]]:
 )
 def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, changes: dict[str, Any]) -> None:
     """Weights, moments and exponents of the engine go through the checkpoint."""
-    config = small(
-        tmp_path, deterministic=True, checkpoint_interval=120, keep_checkpoints=9, **changes
-    )
-    whole = copal.train(config)
+    config = small(tmp_path, **changes)
+    whole = resumes_exactly(config, tmp_path / "copy", every=120)
     assert whole.updates == config.steps - 100
-    middle = sorted((whole.out / "checkpoints").iterdir())[:-1]
-    assert middle
-    resumed_equals(whole, middle[0], tmp_path / "copy")
 
 
 @pytest.mark.slow

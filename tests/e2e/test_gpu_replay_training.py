@@ -11,7 +11,7 @@ import pytest
 
 import copal
 from copal.errors import ConfigError, LearnerFailedError
-from runs import BARE, newest, resumed_equals, same_files
+from runs import BARE, newest, resumed_equals, runs_of, same_files
 
 SMALL: dict[str, Any] = {
     **BARE,
@@ -27,11 +27,7 @@ SMALL: dict[str, Any] = {
     "eval_episodes": 1,
     "final_eval_episodes": 1,
 }
-
-
-def small(tmp_path: Path, **changes: Any) -> copal.TrainConfig:
-    """Settings of a run of about a second."""
-    return copal.TrainConfig(**{**SMALL, "out": tmp_path / "run", **changes})
+small = runs_of(SMALL)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import copal
 from copal.backends.gpu import GpuBackend
 from copal.errors import ConfigError, LearnerFailedError, UnknownNameError
-from runs import BARE, resumed_equals
+from runs import BARE, resumes_exactly, runs_of
 
 SMALL: dict[str, Any] = {
     **BARE,
@@ -27,11 +27,7 @@ SMALL: dict[str, Any] = {
     "eval_episodes": 2,
     "final_eval_episodes": 2,
 }
-
-
-def small(tmp_path: Path, **changes: Any) -> copal.TrainConfig:
-    """Settings of a run of about a second."""
-    return copal.TrainConfig(**{**SMALL, "out": tmp_path / "run", **changes})
+small = runs_of(SMALL)
 
 
 @pytest.mark.parametrize(
@@ -41,14 +37,9 @@ def small(tmp_path: Path, **changes: Any) -> copal.TrainConfig:
 )
 def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, changes: dict[str, Any]) -> None:
     """Weights, moments, counters and noise go through the checkpoint."""
-    config = small(
-        tmp_path, deterministic=True, checkpoint_interval=120, keep_checkpoints=9, **changes
-    )
-    whole = copal.train(config)
+    config = small(tmp_path, **changes)
+    whole = resumes_exactly(config, tmp_path / "copy", every=120)
     assert whole.updates == config.steps - 100
-    middle = sorted((whole.out / "checkpoints").iterdir())[:-1]
-    assert middle
-    resumed_equals(whole, middle[0], tmp_path / "copy")
 
 
 def test_a_run_may_go_on_with_another_backend(tmp_path: Path) -> None:

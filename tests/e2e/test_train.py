@@ -30,7 +30,7 @@ from copal.errors import (
 from copal.runtime import files, judge
 from copal.runtime.checkpoint import CheckpointStore, load
 from copal.runtime.evaluation import Score, play
-from runs import BARE, newest, resumed_equals, same_files
+from runs import BARE, newest, resumed_equals, runs_of, same_files
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -51,11 +51,7 @@ SMALL: dict[str, Any] = {
 def _environments() -> None:
     counting_env.register()
     counting_env.Counting.arm()
-
-
-def small(tmp_path: Path, **changes: Any) -> copal.TrainConfig:
-    """Settings of a run of about a second."""
-    return copal.TrainConfig(**{**SMALL, "out": tmp_path / "run", **changes})
+small = runs_of(SMALL)
 
 
 def test_learns_cartpole(tmp_path: Path) -> None:

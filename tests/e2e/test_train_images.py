@@ -14,7 +14,7 @@ import image_env
 from copal.errors import BackendUnavailableError
 from copal.runtime import evaluation
 from copal.runtime.policy import Policy
-from runs import BARE
+from runs import BARE, runs_of
 
 SMALL: dict[str, Any] = {
     **BARE,
@@ -28,16 +28,12 @@ SMALL: dict[str, Any] = {
     "n_step": 1,
     "final_eval_episodes": 3,
 }
+small = runs_of(SMALL)
 
 
 @pytest.fixture(autouse=True)
 def _environments() -> None:
     image_env.register()
-
-
-def small(tmp_path: Path, **changes: Any) -> copal.TrainConfig:
-    """Settings of a run of some seconds."""
-    return copal.TrainConfig(**{**SMALL, "out": tmp_path / "run", **changes})
 
 
 @pytest.mark.parametrize(
