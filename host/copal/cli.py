@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import tyro
 
+from copal.bounds import MOST_ROWS, MOST_WIDTH, at_most, check_count, check_hidden
 from copal.errors import CopalError, UnknownNameError
 
 Config = TypeVar("Config")
@@ -36,6 +37,7 @@ _DISK = {
     errno.EACCES: "choose another folder, or make this one yours",
 }
 """What to do about what a disk refuses."""
+_SMALLER = "choose a smaller --buffer-size, --batch-size or --hidden, or fewer environments"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,8 +193,7 @@ def program(args: Sequence[str]) -> int:
     from copal.errors import ConfigError
     from copal.program import show
 
-    if config.batch_size < 1:
-        raise ConfigError("batch_size", "at least 1", str(config.batch_size))
+    check_count("batch_size", config.batch_size, at_most(MOST_ROWS))
     if config.file is not None:
         try:
             text = show.file_of(config.file).read_text()
@@ -214,9 +215,10 @@ def _update(config: ShowConfig) -> Any:
     from gymnasium.spaces import Box, Discrete
 
     from copal import algorithms, envs
-    from copal.errors import ConfigError
 
     algorithm = algorithms.get(config.algo)
+    if config.hidden is not None:
+        check_hidden(config.hidden)
     hidden = {} if config.hidden is None else {"hidden": config.hidden}
     settings = algorithm.config(**hidden)
     if config.env is not None:
@@ -225,8 +227,7 @@ def _update(config: ShowConfig) -> Any:
         environments.close()
         return algorithms.build(algorithm, observations, actions, settings).update
     for name in ("obs", "actions"):
-        if getattr(config, name) < 1:
-            raise ConfigError(name, "at least 1", str(getattr(config, name)))
+        check_count(name, getattr(config, name), at_most(MOST_WIDTH))
     observations = Box(-1.0, 1.0, (config.obs,))
     spaces = [
         (observations, Box(-1.0, 1.0, (config.actions,))),
@@ -311,6 +312,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _status(signal.SIGINT.name)
     except BrokenPipeError:
         raise
+    except MemoryError as error:
+        if os.environ.get("COPAL_TRACEBACK"):
+            raise
+        print(f"error: not enough memory: {error}".rstrip(": "), file=sys.stderr)
+        print(f"hint: {_SMALLER}", file=sys.stderr)
+        return 1
     except Exception as error:
         if os.environ.get("COPAL_TRACEBACK"):
             raise

@@ -7,13 +7,25 @@ import json
 import math
 import numbers
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import tyro
 
+from copal.bounds import (
+    MOST_ENVIRONMENTS,
+    MOST_EPISODES,
+    MOST_FRAMES,
+    MOST_REWARDS,
+    MOST_ROWS,
+    MOST_STORED,
+    THREADS,
+    at_most,
+    check_count,
+    check_hidden,
+)
 from copal.errors import ConfigError
 
 VECTORIZATIONS = ("gymnasium", "envpool")
@@ -24,8 +36,6 @@ REPLAY_DEVICES = ("cpu", "gpu")
 FPGA_LANES = (16, 64, 256, 1024)
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 _FLOAT32 = f", up to {LARGEST_FLOAT32:.1e}"
-_TOO_MANY = 2**62
-_TOO_WIDE = 2**31
 
 
 @dataclass(frozen=True)
@@ -56,20 +66,22 @@ class TrainConfig:
     clock_mhz: float | None = None
     """Of backend fpga: clock that reports of cycles are turned into times with; None: 100, or the
     board's."""
-    steps: Annotated[int, tyro.conf.arg(aliases=("--total-timesteps",))] = 300_000
+    steps: Annotated[int, tyro.conf.arg(aliases=("--total-timesteps",))] = field(
+        default=300_000, metadata=at_most()
+    )
     """Environment steps in all, over every actor."""
-    seed: int = 1
+    seed: int = field(default=1, metadata=at_most(2**64 - 1, least=0))
     """Seed of networks, environments, exploration and replay."""
     out: Path | None = None
     """Run folder; None: `runs/<env>__<algo>__<seed>__<time>`."""
     resume: Path | None = None
     """Run folder whose newest checkpoint is continued, with its own settings."""
 
-    actors: int = 1
+    actors: int = field(default=1, metadata=THREADS)
     """Actor threads; `copal train --actors auto` measures first how many are best."""
-    num_envs: int = 1
+    num_envs: int = field(default=1, metadata=at_most(MOST_ENVIRONMENTS))
     """Environments of each actor, stepped together."""
-    learners: int = 1
+    learners: int = field(default=1, metadata=THREADS)
     """Parallel learners, which share each batch; `copal train --learners auto` likewise."""
     learner_mode: str = "sync"
     """`sync`: learners share each batch; `async`: each applies the gradient of its own one."""
@@ -79,7 +91,7 @@ class TrainConfig:
     """One thread in one seeded order: slower, the same bits each time."""
     vectorization: str = "gymnasium"
     """Where environments come from: `gymnasium` or `envpool`."""
-    frame_stack: int = 1
+    frame_stack: int = field(default=1, metadata=at_most(MOST_FRAMES))
     """Newest observations that make one, along a new first axis; 1: no such axis."""
 
     hidden: tuple[int, ...] | None = None
@@ -88,7 +100,7 @@ class TrainConfig:
     """Step size of Adam."""
     actor_learning_rate: float | None = None
     """Step size of the actor's Adam; None: `learning_rate`."""
-    batch_size: int | None = None
+    batch_size: int | None = field(default=None, metadata=at_most(MOST_ROWS))
     """Rows of a batch."""
     gamma: float = 0.99
     """Discount of a reward one step later."""
@@ -98,14 +110,14 @@ class TrainConfig:
     """Clip gradients to this Euclidean norm; 0: no clipping."""
     target_tau: float | None = None
     """Averaging rate of the target network; 1 copies."""
-    target_update_interval: int | None = None
+    target_update_interval: int | None = field(default=None, metadata=at_most())
     """Updates between two averagings (or copies) of the target network."""
     reward_scale: float = 1.0
     """Factor of the rewards in the loss."""
     normalize_observations: bool = False
     """Shift and scale observations by what a short random rollout measures before the run."""
 
-    policy_delay: int | None = None
+    policy_delay: int | None = field(default=None, metadata=at_most())
     """TD3: updates of the critics for one of the actor."""
     target_noise: float | None = None
     """TD3: standard deviation of the noise on the target's action, whose range is [-1, 1]."""
@@ -121,9 +133,9 @@ class TrainConfig:
     algo_settings: tuple[str, ...] = ()
     """The algorithm's own settings, `name=value` each, for one of your own for instance."""
 
-    buffer_size: int | None = None
+    buffer_size: int | None = field(default=None, metadata=at_most(MOST_STORED))
     """Rows that the replay buffer holds."""
-    learning_starts: int | None = None
+    learning_starts: int | None = field(default=None, metadata=at_most(least=0))
     """Environment steps before the first update; continuous actions are random until then."""
     prioritized: bool | None = None
     """Draw rows by priority instead of uniformly."""
@@ -135,7 +147,7 @@ class TrainConfig:
     """Exponent of the importance weights at the last update."""
     fanout: int = 16
     """Children of a node of the sum tree, a power of two from 2 to 64."""
-    n_step: int = 1
+    n_step: int = field(default=1, metadata=at_most(MOST_REWARDS))
     """Rewards summed before the bootstrap."""
     share_next_obs: bool = False
     """Keep each observation once: half the memory, slightly slower sampling."""
@@ -149,17 +161,17 @@ class TrainConfig:
     exploration_noise: float | None = None
     """DDPG, TD3: standard deviation of the noise on an action, whose range is [-1, 1]."""
 
-    eval_interval: int = 5_000
+    eval_interval: int = field(default=5_000, metadata=at_most(least=0))
     """Environment steps between two evaluations; 0: only at the end."""
-    eval_episodes: int = 10
+    eval_episodes: int = field(default=10, metadata=at_most(MOST_EPISODES))
     """Episodes of a periodic evaluation; a policy that seems the best plays more."""
-    final_eval_episodes: int = 100
+    final_eval_episodes: int = field(default=100, metadata=at_most(MOST_EPISODES))
     """Episodes of the evaluation of the best policy at the end, on seeds of its own."""
     stop_at_return: float | None = None
     """Stop once an evaluation, and a second one on fresh seeds, reach this mean return."""
-    checkpoint_interval: int = 50_000
+    checkpoint_interval: int = field(default=50_000, metadata=at_most(least=0))
     """Environment steps between two checkpoints; 0: only at the end."""
-    keep_checkpoints: int = 2
+    keep_checkpoints: int = field(default=2, metadata=at_most())
     """Checkpoints kept, newest first."""
     tensorboard: bool = True
     """Write TensorBoard events into the run folder."""
@@ -266,6 +278,9 @@ RESUMABLE = frozenset(
 )
 
 
+#: Settings that count something, with their bounds.
+COUNTS = {f.name: f.metadata for f in fields(TrainConfig) if "at_most" in f.metadata}
+
 #: Settings that may be None.
 OPTIONAL = frozenset(f.name for f in fields(TrainConfig) if f.default is None)
 
@@ -336,19 +351,9 @@ def _check_own(given: Any) -> None:
 
 
 def _check(c: TrainConfig) -> None:
-    for name in ("steps", "actors", "num_envs", "learners", "batch_size", "buffer_size", "n_step"):
-        _at_least(c, name, 1)
-    for name in ("target_update_interval", "eval_episodes", "final_eval_episodes"):
-        _at_least(c, name, 1)
-    for name in ("keep_checkpoints", "frame_stack", "policy_delay"):
-        _at_least(c, name, 1)
-    for name in ("seed", "learning_starts", "eval_interval", "checkpoint_interval"):
-        _at_least(c, name, 0)
-    if c.seed >= 2**64:
-        raise ConfigError("seed", "an integer below 2^64", str(c.seed))
-    for name, value in vars(c).items():
-        if name != "seed" and isinstance(value, int) and value >= _TOO_MANY:
-            raise ConfigError(name, "a number below 2^62", str(value))
+    for name, bounds in COUNTS.items():
+        if getattr(c, name) is not None or name not in OPTIONAL:
+            check_count(name, getattr(c, name), bounds)
     for name in ("update_interval", "learning_rate", "actor_learning_rate", "reward_scale"):
         _positive(c, name)
     _positive(c, "initial_temperature")
@@ -362,9 +367,8 @@ def _check(c: TrainConfig) -> None:
         raise ConfigError("target_tau", "a number in (0, 1]", "0", "1 copies the network")
     if c.fanout not in FANOUTS or not isinstance(c.fanout, int):
         raise ConfigError("fanout", f"one of {FANOUTS}", str(c.fanout), "16 suits most sizes")
-    if c.hidden is not None and not (c.hidden and all(1 <= w < _TOO_WIDE for w in c.hidden)):
-        expected = "widths of at least 1 and below 2^31"
-        raise ConfigError("hidden", expected, str(c.hidden), "such as 256 256")
+    if c.hidden is not None:
+        check_hidden(c.hidden)
     for name, known in (("vectorization", VECTORIZATIONS), ("learner_mode", LEARNER_MODES)):
         if getattr(c, name) not in known:
             raise ConfigError(name, f"one of {', '.join(known)}", f"`{getattr(c, name)}`")
@@ -378,6 +382,12 @@ def _check(c: TrainConfig) -> None:
 
 def _check_sizes(c: TrainConfig) -> None:
     """Settings that bound each other; one that is None is checked once it is known."""
+    if c.actors * c.num_envs > MOST_ENVIRONMENTS:
+        raise ConfigError(
+            "num_envs",
+            f"at most {MOST_ENVIRONMENTS:,} environments of all actors together",
+            f"{c.actors:,} actors with {c.num_envs:,} each",
+        )
     shared = c.learner_mode == "sync"
     if shared and c.batch_size is not None and c.learners > c.batch_size:
         raise ConfigError(
@@ -458,14 +468,6 @@ def _check_backend_settings(c: TrainConfig) -> None:
     if c.lanes is not None and (c.lanes not in FPGA_LANES or not isinstance(c.lanes, int)):
         raise ConfigError("lanes", f"one of {', '.join(map(str, FPGA_LANES))}", repr(c.lanes))
     _positive(c, "clock_mhz")
-
-
-def _at_least(c: TrainConfig, name: str, low: int) -> None:
-    value = getattr(c, name)
-    if value is None and name in OPTIONAL:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise ConfigError(name, f"an integer of at least {low}", repr(value))
 
 
 def _number(c: TrainConfig, name: str) -> float | None:

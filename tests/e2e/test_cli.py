@@ -133,6 +133,14 @@ def test_an_error_nobody_foresaw_shows_no_traceback(
     monkeypatch.delenv("COPAL_TRACEBACK", raising=False)
     assert cli.main(["devices"]) == 1
     assert "error: ZeroDivisionError: by surprise\nhint: COPAL_TRACEBACK" in capsys.readouterr().err
+
+    def full(_: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setitem(cli.VERBS, "devices", (full, ""))
+    assert cli.main(["devices"]) == 1
+    assert "error: not enough memory\nhint: choose a smaller --buffer" in capsys.readouterr().err
+    monkeypatch.setitem(cli.VERBS, "devices", (fails, ""))
     monkeypatch.setenv("COPAL_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         cli.main(["devices"])

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from copal.errors import (
     LearnerFailedError,
     UnknownNameError,
 )
-from copal.runtime import files, judge
+from copal.runtime import files, judge, machine
 from copal.runtime.checkpoint import CheckpointStore, load
 from copal.runtime.evaluation import Score, play
 from runs import BARE, newest, resumed_equals, runs_of, same_files
@@ -51,6 +52,8 @@ SMALL: dict[str, Any] = {
 def _environments() -> None:
     counting_env.register()
     counting_env.Counting.arm()
+
+
 small = runs_of(SMALL)
 
 
@@ -527,6 +530,35 @@ def test_what_does_not_fit_is_said_before_anything_is_written(
     with pytest.raises(error, match=text):
         copal.train(small(tmp_path, **changes))
     assert not (tmp_path / "run").exists()
+
+
+def test_replay_beyond_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what the run will fill; a buffer that stays nearly empty takes no memory."""
+    monkeypatch.setattr(machine, "memory_gib", lambda: 0.5)
+    large = {"buffer_size": 100_000_000, "learning_starts": 100}
+    with pytest.raises(ConfigError, match=r"0\.5 GiB of memory(.|\n)*--buffer-size \d+$") as caught:
+        copal.train(small(tmp_path, steps=100_000_000, **large))
+    assert caught.value.field == "buffer_size"
+    assert not (tmp_path / "run").exists()
+    assert copal.train(small(tmp_path, steps=150, **large)).updates == 50
+
+
+def test_too_few_threads_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The actors that had started end, and so does the run."""
+    begin = threading.Thread.start
+
+    def start(self: threading.Thread) -> None:
+        if self.name == "actor-2":
+            raise RuntimeError("can't start new thread")
+        begin(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(ConfigError, match=r"at most 2, the threads(.|\n)*ulimit -u") as caught:
+        copal.train(small(tmp_path, actors=4))
+    assert caught.value.field == "actors"
+    assert not [t for t in threading.enumerate() if t.name.startswith("actor-")]
 
 
 def test_train_wants_its_settings() -> None:

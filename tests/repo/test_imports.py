@@ -17,6 +17,7 @@ PACKAGE = ROOT / "host" / "copal"
 #: A package may import itself and every package of an earlier row.
 LAYERS = (
     ("errors",),
+    ("bounds",),
     ("builds", "config", "devices", "native"),
     ("envs", "replay", "program"),
     ("adapters", "algorithms", "fpga", "gpu"),

@@ -201,6 +201,7 @@ def test_tasks_of_many_cores_are_every_point() -> None:
         ({"backends": ()}, ConfigError, "backends"),
         ({"backends": ("cpu", "cpu")}, ConfigError, "each once"),
         ({"repeats": 0}, ConfigError, "repeats"),
+        ({"repeats": 10**9}, ConfigError, "at most 1,000"),
         ({"seconds": 0.0}, ConfigError, "seconds"),
         ({"cores": 1}, PlanError, "cores"),
         ({"cores": 0}, PlanError, "--actors 1 --learners 1"),

@@ -8,6 +8,7 @@ import dataclasses
 import inspect
 import itertools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import tyro
 
 from copal import algorithms
 from copal import config as config_module
-from copal.config import FALLBACKS, OPTIONAL, RESUMABLE, TrainConfig, resolve
+from copal.config import COUNTS, FALLBACKS, OPTIONAL, RESUMABLE, TrainConfig, resolve
 from copal.errors import ConfigError
 from copal.runtime import settings
 
@@ -111,6 +112,36 @@ def test_value_out_of_range_is_named(name: str, value: Any) -> None:
     assert caught.value.field == name
     assert caught.value.expected
     assert caught.value.got
+
+
+def test_every_count_has_a_bound() -> None:
+    """What is an integer is a count or one of a few values; one beyond its bound is named."""
+    whole = {f.name for f in dataclasses.fields(TrainConfig) if f.type in ("int", "int | None")}
+    assert whole - {"fanout", "lanes"} | {"steps"} == set(COUNTS)
+    for name, bounds in COUNTS.items():
+        with pytest.raises(ConfigError, match=f"at most {bounds['at_most']:,}") as caught:
+            TrainConfig(**{name: bounds["at_most"] + 1})
+        assert caught.value.field == name
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "text"),
+    [
+        ({"actors": 10**9}, "actors", rf"there are {os.cpu_count()} cores here"),
+        ({"learners": 10**9, "learner_mode": "async"}, "learners", "cores here"),
+        ({"actors": 1000, "num_envs": 1000}, "num_envs", "1,000 actors with 1,000 each"),
+        ({"buffer_size": 10**15}, "buffer_size", "4,294,967,295"),
+        ({"batch_size": 10**12}, "batch_size", "1,048,576"),
+        ({"hidden": (10**9,)}, "hidden", "1 to 1,048,576"),
+        ({"hidden": (8,) * 65}, "hidden", "1 to 64 widths"),
+        ({"hidden": (20_000, 20_000)}, "hidden", "268,435,456 weights(.|\n)*copies"),
+    ],
+)
+def test_what_no_machine_holds_is_refused(changes: Any, field: str, text: str) -> None:
+    """Before anything is made, with the number that would do."""
+    with pytest.raises(ConfigError, match=text) as caught:
+        TrainConfig(**changes)
+    assert caught.value.field == field
 
 
 def test_environment_that_is_no_id_is_told_how_to_become_one() -> None:

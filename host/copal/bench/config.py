@@ -9,13 +9,26 @@ from typing import Any
 
 from copal.bench.peers import PEERS
 from copal.bench.peers.drivers.curve import SETTINGS
-from copal.config import FPGA_LANES, LEARNER_MODES
+from copal.bounds import MOST_ROUNDS, MOST_WIDTH, THREADS, at_most, check_count, check_hidden
+from copal.config import COUNTS, FPGA_LANES, LEARNER_MODES
 from copal.errors import ConfigError, UnknownNameError
 from copal.runtime.machine import allowed_cpus
 
 REPLAY_PEERS = tuple(peer.name for peer in PEERS if peer.replay)
 TRAIN_ALGORITHMS = ("dqn", "sac")
 FPGA_ALGORITHMS = ("dqn", "ddpg", "td3", "sac")
+_BOUNDS = {
+    **COUNTS,
+    "threads": THREADS,
+    "peer_threads": THREADS,
+    "batch_sizes": COUNTS["batch_size"],
+    "insert_sizes": COUNTS["batch_size"],
+    "rows": COUNTS["buffer_size"],
+    "rounds": at_most(MOST_ROUNDS),
+    "obs": at_most(MOST_WIDTH),
+    "actions": at_most(MOST_WIDTH),
+}
+"""Of the settings that count something."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +67,7 @@ class ReplayBench:
         _numbers("rows", self.rows)
         _numbers("batch_sizes", self.batch_sizes)
         _numbers("insert_sizes", self.insert_sizes)
-        _at_least_one("rounds", self.rounds)
+        _count("rounds", self.rounds)
         _positive("block_ms", self.block_ms)
         _known("peers", self.peers, REPLAY_PEERS)
         if max(self.batch_sizes) > min(self.rows):
@@ -92,10 +105,10 @@ class LearnerBench:
         _numbers("hidden", self.hidden)
         for name in ("obs", "actions"):
             if getattr(self, name) is not None:
-                _at_least_one(name, getattr(self, name))
-        _at_least_one("batch_size", self.batch_size)
-        _at_least_one("threads", self.threads)
-        _at_least_one("rounds", self.rounds)
+                _count(name, getattr(self, name))
+        _count("batch_size", self.batch_size)
+        _count("threads", self.threads)
+        _count("rounds", self.rounds)
 
 
 @dataclass(frozen=True)
@@ -145,9 +158,9 @@ class TrainBench:
     def __post_init__(self) -> None:
         _numbers("hidden", self.hidden)
         for name in ("batch_size", "update_interval", "actors", "num_envs", "learners"):
-            _at_least_one(name, getattr(self, name))
+            _count(name, getattr(self, name))
         for name in ("peer_threads", "rounds", "solve_steps"):
-            _at_least_one(name, getattr(self, name))
+            _count(name, getattr(self, name))
         _positive("seconds", self.seconds)
         _known("algo", (self.algo,), TRAIN_ALGORITHMS)
         _known("peers", self.peers or (), train_peers(self.algo))
@@ -211,7 +224,7 @@ class CurveBench:
         if not self.seeds or min(self.seeds) < 0:
             raise ConfigError("seeds", "one or more integers of at least 0", str(self.seeds))
         for name in ("steps", "batch_size", "buffer_size", "eval_interval", "eval_episodes"):
-            _at_least_one(name, getattr(self, name))
+            _count(name, getattr(self, name))
         _known("peers", self.peers or (), curve_peers(self.algo))
 
     def settings(self) -> dict[str, Any]:
@@ -260,7 +273,7 @@ class ScalingBench:
         _numbers("learners", self.learners_or_cores())
         _numbers("hidden", self.hidden)
         for name in ("num_envs", "batch_size", "update_interval", "rounds"):
-            _at_least_one(name, getattr(self, name))
+            _count(name, getattr(self, name))
         _positive("seconds", self.seconds)
         if not self.modes:
             raise ConfigError("modes", f"some of {LEARNER_MODES}", "none")
@@ -340,7 +353,7 @@ class FpgaBench:
         _known_lanes("lanes", self.lanes, FPGA_LANES)
         _known_lanes("rtl_lanes", self.rtl_lanes, self.lanes)
         for name in ("batch_size", "batches", "rounds"):
-            _at_least_one(name, getattr(self, name))
+            _count(name, getattr(self, name))
         _positive("clock_mhz", self.clock_mhz)
         if self.gradient_steps < 0:
             raise ConfigError("gradient_steps", "0 or more", str(self.gradient_steps))
@@ -380,7 +393,7 @@ class AdaptersBench:
         _numbers("hidden", self.hidden)
         _numbers("batch_sizes", self.batch_sizes)
         for name in ("n_step", "steps", "rounds"):
-            _at_least_one(name, getattr(self, name))
+            _count(name, getattr(self, name))
         if self.rows < 10_000:
             raise ConfigError("rows", "at least 10,000", str(self.rows))
         _known("peers", self.peers, ADAPTER_PEERS)
@@ -389,11 +402,14 @@ class AdaptersBench:
 def _numbers(field: str, values: tuple[int, ...]) -> None:
     if not values or min(values) < 1:
         raise ConfigError(field, "one or more integers of at least 1", str(values))
+    if field == "hidden":
+        check_hidden(values)
+    for value in values:
+        check_count(field, value, _BOUNDS.get(field))
 
 
-def _at_least_one(field: str, value: int) -> None:
-    if value < 1:
-        raise ConfigError(field, "an integer of at least 1", str(value))
+def _count(field: str, value: int) -> None:
+    check_count(field, value, _BOUNDS.get(field))
 
 
 def _positive(field: str, value: float) -> None:

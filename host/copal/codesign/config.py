@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from copal.bounds import MOST_ROUNDS, at_most, check_count
 from copal.codesign.solve import OBJECTIVES, check_cores
 from copal.config import BACKEND_SETTINGS, DEVICES, TrainConfig
 from copal.errors import ConfigError, PlanError
@@ -94,8 +95,7 @@ class ProfileConfig(TrainConfig):
         if not self.backends or len(set(self.backends)) < len(self.backends):
             expected = "one or more backends, each once"
             raise ConfigError("backends", expected, " ".join(self.backends) or "none")
-        if self.repeats < 1:
-            raise ConfigError("repeats", "an integer of at least 1", str(self.repeats))
+        check_count("repeats", self.repeats, at_most(MOST_ROUNDS))
         if not (0 < self.seconds < math.inf):
             raise ConfigError("seconds", "a finite number above 0", str(self.seconds))
         here = len(allowed_cpus())

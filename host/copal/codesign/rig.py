@@ -202,8 +202,9 @@ class Rig:
         chosen = self._parts.actors[:count]
         for actor in chosen:
             actor.attach(shared)
-        threads = actors.start(chosen)
+        threads = actors.threads(chosen)
         try:
+            actors.start(threads)
             if loop is not None:
                 loop.start()
             watch(lambda: _count(gate, loop, chosen))
@@ -212,8 +213,7 @@ class Rig:
             gate.close()
             if loop is not None:
                 loop.stop()
-            for thread in threads:
-                thread.join(PATIENCE_S)
+            actors.join(threads, PATIENCE_S)
         for actor in chosen:
             actor.environments.finished.clear()
             if actor.error is not None:

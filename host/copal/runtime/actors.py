@@ -13,6 +13,7 @@ import numpy as np
 
 from copal.algorithms import Columns
 from copal.envs import Environments
+from copal.errors import ConfigError
 from copal.runtime.control import Control, StepBudget
 from copal.runtime.exploration import Exploration
 
@@ -216,12 +217,31 @@ def total(actors: Iterable[Actor]) -> StageTimes:
     return summed
 
 
-def start(actors: list[Actor]) -> list[threading.Thread]:
-    """Starts a daemon thread for each actor."""
-    threads = [
+def threads(actors: list[Actor]) -> list[threading.Thread]:
+    """A daemon thread for each actor, to be started."""
+    return [
         threading.Thread(target=actor.run, name=f"actor-{i}", daemon=True)
         for i, actor in enumerate(actors)
     ]
+
+
+def start(threads: list[threading.Thread]) -> None:
+    """Starts the threads of actors.
+
+    Raises:
+        ConfigError: The system has not so many left; those before have started.
+    """
+    for i, thread in enumerate(threads):
+        try:
+            thread.start()
+        except RuntimeError as e:
+            expected = f"at most {i}, the threads that the system has left"
+            hint = "fewer actors, or a higher limit: `ulimit -u`"
+            raise ConfigError("actors", expected, f"{len(threads)}: {e}", hint) from e
+
+
+def join(threads: list[threading.Thread], timeout_s: float) -> None:
+    """Waits for those that were started; for each so many seconds at most."""
     for thread in threads:
-        thread.start()
-    return threads
+        if thread.is_alive():
+            thread.join(timeout_s)

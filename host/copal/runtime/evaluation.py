@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from copal import envs
+from copal.bounds import MOST_EPISODES, at_most, check_count
 from copal.envs.gymnasium_envs import FAILURES_IN_A_ROW, NOT_FINITE, make_one
 from copal.errors import ConfigError, EnvironmentFailedError
 from copal.runtime.policy import Policy, PolicyFacts, check_kind
@@ -103,8 +104,7 @@ def play(
         EnvironmentFailedError: An episode fails three times.
         Interrupted: `stop` said so.
     """
-    if episodes < 1:
-        raise ConfigError("episodes", "at least 1", str(episodes))
+    check_count("episodes", episodes, at_most(MOST_EPISODES))
     if seed < 0:
         raise ConfigError("seed", "at least 0", str(seed))
     with contextlib.ExitStack() as closing:

@@ -20,7 +20,7 @@ def describe() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cores": len(allowed_cpus()),
         "isa": _isa(),
-        "memory_gib": _memory_gib(),
+        "memory_gib": memory_gib(),
         "system": f"{platform.system()} {platform.release()}",
         "versions": _versions(),
     }
@@ -63,7 +63,8 @@ def _isa() -> str:
     return str(native.isa)
 
 
-def _memory_gib() -> float | None:
+def memory_gib() -> float | None:
+    """Memory of the machine in GiB; None where the system does not tell."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
     except (AttributeError, ValueError, OSError):

@@ -17,10 +17,10 @@ from copal.algorithms.base import SCALE
 from copal.backends import registry
 from copal.backends.base import Learner, LearnerState
 from copal.config import BACKEND_SETTINGS, TrainConfig
-from copal.errors import CheckpointError
+from copal.errors import CheckpointError, ConfigError
 from copal.native import native
 from copal.replay import LinearSchedule, PrioritizedReplay, UniformReplay
-from copal.runtime import exploration, files, loops, normalization
+from copal.runtime import exploration, files, loops, machine, normalization
 from copal.runtime.actors import Actor, Shared
 from copal.runtime.checkpoint import Checkpoint
 from copal.runtime.control import Control, StepBudget
@@ -138,6 +138,7 @@ def build(config: TrainConfig, control: Control, found: Checkpoint | None) -> Se
         )
         undo.callback(learner.close)
         replay = _replay(config, built) if found is None else _load_replay(config, found)
+        _require_memory(config, replay.nbytes)
         store = _store(built, state)
         env_steps = 0 if found is None else int(found.counters["env_steps"])
         gate = native.RatioGate(config.update_interval, _starts(config), _slack(config))
@@ -241,6 +242,27 @@ def _replay(config: TrainConfig, built: Built) -> Any:
         seed=config.seed,
         **options,
     )
+
+
+def _require_memory(config: TrainConfig, nbytes: int) -> None:
+    """Refuses a replay that the run will fill and the machine cannot hold.
+
+    Args:
+        config: The run.
+        nbytes: Bytes of a full replay; a row's memory is taken as it is first written.
+
+    Raises:
+        ConfigError: It is larger than the machine's memory.
+    """
+    here, rows = machine.memory_gib(), known(config.buffer_size)
+    needed = nbytes / 2**30 * min(1.0, config.steps / rows)
+    if here is not None and needed > here:
+        raise ConfigError(
+            "buffer_size",
+            f"rows for the {here:g} GiB of memory of this machine",
+            f"{rows:,}, of which the run fills {needed:,.1f} GiB",
+            f"such as --buffer-size {max(1, int(rows * here / needed / 2)):,}".replace(",", ""),
+        )
 
 
 def _load_replay(config: TrainConfig, found: Checkpoint) -> Any:

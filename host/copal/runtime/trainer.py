@@ -233,9 +233,10 @@ class Trainer:
     def _run_threads(self) -> None:
         parts, control = self._parts, self._control
         self._set_alarm()
-        threads = actors.start(parts.actors)
-        parts.loop.start()
+        threads = actors.threads(parts.actors)
         try:
+            actors.start(threads)
+            parts.loop.start()
             while not control.stop_reason and control.running:
                 control.wake.wait(TICK_S)
                 control.wake.clear()
@@ -250,8 +251,7 @@ class Trainer:
             control.dismiss()
             parts.shared.gate.close()
             parts.loop.stop()
-            for thread in threads:
-                thread.join(STALL_S)
+            actors.join(threads, STALL_S)
 
     def _look_after(self, env_steps: int) -> None:
         """Evaluates, writes a checkpoint and reports, whatever is due."""
