@@ -190,7 +190,7 @@ def program(args: Sequence[str]) -> int:
     if verb is None:
         return 0
     config = _parse(ShowConfig, "copal program show", args[1:])
-    from copal.errors import ConfigError
+    from copal.errors import ConfigError, reason
     from copal.program import show
 
     check_count("batch_size", config.batch_size, at_most(MOST_ROWS))
@@ -198,7 +198,8 @@ def program(args: Sequence[str]) -> int:
         try:
             text = show.file_of(config.file).read_text()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError("file", "a readable JSON file", str(error)) from error
+            hint = "give the folder of a run, its policy.json, or what `Update.to_json` wrote"
+            raise ConfigError("file", "a readable JSON file", reason(error), hint) from error
         name, parts = str(config.file), show.parts_from_json(text)
     else:
         name, parts = config.algo, show.parts_of(_update(config))

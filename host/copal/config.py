@@ -9,7 +9,7 @@ import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import tyro
@@ -48,6 +48,9 @@ class TrainConfig:
     Raises:
         ConfigError: A value is out of range, or two of them do not go together.
     """
+
+    #: What chooses a backend on the command line.
+    backend_flag: ClassVar[str] = "--backend"
 
     algo: str = "dqn"
     """Algorithm, a name of `copal.algorithms` or `package.module:object`."""
@@ -447,11 +450,12 @@ def _check_pairs(c: TrainConfig) -> None:
 def _check_backend_settings(c: TrainConfig) -> None:
     for name, having in BACKEND_SETTINGS.items():
         if getattr(c, name) is not None and c.backend not in having:
+            flags = " or ".join(f"`{c.backend_flag} {b}`" for b in having)
             raise ConfigError(
                 name,
                 f"nothing with backend `{c.backend}`, which has no such setting",
                 repr(getattr(c, name)),
-                f"add {' or '.join(f'`--backend {b}`' for b in having)}, or leave {name} out",
+                f"add {flags}, or leave {name} out",
             )
     if c.device is not None and c.device not in DEVICES[c.backend]:
         raise ConfigError("device", f"one of {', '.join(DEVICES[c.backend])}", repr(c.device))

@@ -41,6 +41,14 @@ class CopalError(Exception):
         return type(self), (self.field, self.expected, self.got, self.hint)
 
 
+def reason(error: Exception) -> str:
+    """What an exception says: of a file `No such file or directory: its name`, without a number."""
+    if isinstance(error, OSError) and error.strerror:
+        named = f": `{error.filename}`" if error.filename is not None else ""
+        return f"{error.strerror}{named}"
+    return str(error)
+
+
 class ConfigError(CopalError, ValueError):
     """A setting is out of range or does not go with another one."""
 

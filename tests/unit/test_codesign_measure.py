@@ -208,6 +208,11 @@ def test_tasks_of_many_cores_are_every_point() -> None:
         ({"cores": 99}, PlanError, "copal allocate --cores"),
         ({"actors": 3}, ConfigError, "helps to decide"),
         ({"batch_size": 0}, ConfigError, "batch_size"),
+        (
+            {"device": "sim", "backends": ("cpu",)},
+            ConfigError,
+            "add `--backends fpga` or `--backends gpu`",
+        ),
     ],
 )
 def test_bad_settings_are_refused(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from copal.errors import (
     CopalError,
     SchemaError,
     UnknownNameError,
+    reason,
 )
 
 
@@ -49,3 +51,12 @@ def test_errors_survive_pickling() -> None:
     """Worker processes can hand them on."""
     error = pickle.loads(pickle.dumps(ConfigError("alpha", "0 to 1", "2", "use 0.6")))
     assert (type(error), error.field, error.got) == (ConfigError, "alpha", "2")
+
+
+def test_reasons_are_words(tmp_path: Path) -> None:
+    """What the system says and of which file, without its number; other exceptions as they are."""
+    with pytest.raises(OSError, match="No such file") as caught:
+        (tmp_path / "none").read_text()
+    assert reason(caught.value) == f"No such file or directory: `{tmp_path / 'none'}`"
+    assert reason(OSError("a socket, closed")) == "a socket, closed"
+    assert reason(ValueError("7")) == "7"

@@ -2,7 +2,7 @@
 """`python -m copal.bench.gpu_check`: is the GPU backend right on this GPU, and how fast is it?
 
 Prints one table and writes JSON within eight minutes. Without a GPU, `--device emulate` runs the
-comparison with float64 on the CPU and leaves the other cells empty.
+comparison with float64 on the CPU and counts the figures that are left open.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from copal.bench import machine
 from copal.bench.gpu import correct, replay, sanitizer, training, update
-from copal.bench.gpu.config import Budget, GpuCheck
+from copal.bench.gpu.config import NOT_MEASURED, Budget, GpuCheck
 from copal.bench.runner import say
 from copal.bench.table import Report, Row, markdown, number, times
 from copal.errors import CopalError
@@ -58,8 +58,11 @@ def measure(config: GpuCheck) -> Report:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """All rows as one Markdown table."""
-    return markdown(HEADER, [_line(row) for row in rows])
+    """All rows as one Markdown table; those that only a GPU can fill are counted behind it."""
+    empty = sum(row.get("absent") == NOT_MEASURED for row in rows)
+    lines = [_line(row) for row in rows if row.get("absent") != NOT_MEASURED]
+    told = f"\n{empty} further figures: {NOT_MEASURED}, which `--device cuda` does" if empty else ""
+    return markdown(HEADER, lines) + told
 
 
 def right(rows: Sequence[Row]) -> bool:

@@ -7,7 +7,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import tyro
 
@@ -53,6 +53,8 @@ class ProfileConfig(TrainConfig):
         ConfigError: A value is out of range.
         PlanError: There are fewer than 2 cores, or more than this machine has.
     """
+
+    backend_flag: ClassVar[str] = "--backends"
 
     backends: tuple[str, ...] = ("cpu",)
     """What may run the learners: `cpu`, `torch`, `gpu`, `fpga`; one that cannot be used here is

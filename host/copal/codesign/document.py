@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import Self
 
-from copal.errors import PlanError
+from copal.errors import PlanError, reason
 from copal.runtime import files
 
 SCHEMA = 1
@@ -95,7 +95,7 @@ def _read(path: Path, what: str) -> Mapping[str, Any]:
     try:
         data = json.loads(_text(path))
     except (OSError, ValueError, RecursionError) as e:
-        raise PlanError(what, f"a readable {what} in `{path}`", str(e), hint) from e
+        raise PlanError(what, f"a readable {what} in `{path}`", reason(e), hint) from e
     if not isinstance(data, dict):
         raise PlanError(what, f"a {what} in `{path}`", f"JSON of a {type(data).__name__}", hint)
     return data
@@ -135,7 +135,7 @@ def write(path: Path, data: Mapping[str, Any]) -> None:
         files.write_json(path, dict(data))
     except OSError as e:
         raise PlanError(
-            "out", "a file that can be written", str(e), "make room, or choose another"
+            "out", "a file that can be written", reason(e), "make room, or choose another"
         ) from e
 
 

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from copal.codesign.progress import Progress
 from copal.codesign.rig import WARM_S, Rig, Sample, wake_us
 from copal.config import TrainConfig
 from copal.errors import BackendUnavailableError, ConfigError, CopalError, PlanError
-from copal.runtime import machine
+from copal.runtime import machine, slow
 from copal.runtime.settings import known
 
 DEFAULT_OUT = Path("profile.json")
@@ -64,19 +65,34 @@ def measure(config: ProfileConfig) -> Profile:
     reasons = {name: _reason(config, name) for name in config.backends}
     here = machine.describe()
     before = _before(path, config, here)
-    with _rig(replace(config.training(), actors=cores), reasons) as rig:
+    with contextlib.ExitStack() as stack:
+        with slow.told(
+            "preparing: environments, networks, a learner of each backend", _say(config)
+        ):
+            rig = stack.enter_context(_rig(replace(config.training(), actors=cores), reasons))
+            learners = [_empty(config, name, reasons[name], rig) for name in config.backends]
         profile = Profile(
             settings=speed_settings(rig.config),
             machine=here,
             cores=cores,
             actors=Curve("", ()),
-            learners=tuple(_empty(config, name, reasons[name], rig) for name in config.backends),
+            learners=tuple(learners),
             repeats=config.repeats,
         )
         profile = _continued(profile, before, path, config)
         profile.save(path)
         with contextlib.closing(_Work(config, rig, profile, path)) as work:
             return work.run()
+
+
+def _say(config: ProfileConfig) -> Callable[[str], None]:
+    """Prints a line on stderr, or nothing where that is wanted."""
+
+    def say(text: str) -> None:
+        if not config.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    return say
 
 
 class _Work:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from copal.errors import CheckpointError
+from copal.errors import CheckpointError, reason
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -56,7 +56,7 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
     try:
         save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, path)
     except SafetensorError as e:
-        raise CheckpointError(str(path), "a file that can be written", str(e)) from e
+        raise CheckpointError(str(path), "a file that can be written", reason(e)) from e
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -71,7 +71,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         return dict(load_file(path))
     except (OSError, SafetensorError) as e:
-        raise CheckpointError(path.name, "a whole safetensors file", str(e)) from e
+        raise CheckpointError(path.name, "a whole safetensors file", reason(e)) from e
 
 
 def sha256(path: Path) -> str:

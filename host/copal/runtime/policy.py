@@ -23,7 +23,14 @@ from numpy.typing import NDArray
 from copal import algorithms
 from copal.algorithms import Source
 from copal.envs.actions import Actions, Scale
-from copal.errors import CheckpointError, ConfigError, CopalError, NoSuchRunError, SchemaError
+from copal.errors import (
+    CheckpointError,
+    ConfigError,
+    CopalError,
+    NoSuchRunError,
+    SchemaError,
+    reason,
+)
 from copal.native import native
 from copal.program import Program
 from copal.runtime import files
@@ -242,7 +249,9 @@ class Policy:
             facts: Mapping[str, Any] = json.loads((folder / _FACTS).read_text())
         except (OSError, ValueError, RecursionError) as e:
             kind = NoSuchRunError if isinstance(e, FileNotFoundError) else CheckpointError
-            raise kind("dir", f"a policy in `{folder}`", str(e), "give the folder of a run") from e
+            raise kind(
+                "dir", f"a policy in `{folder}`", reason(e), "give the folder of a run"
+            ) from e
         if not isinstance(facts, dict) or facts.get("format") not in READABLE:
             expected = " or ".join(map(str, READABLE))
             got = repr(facts.get("format")) if isinstance(facts, dict) else type(facts).__name__

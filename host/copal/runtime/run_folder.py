@@ -13,7 +13,7 @@ from typing import Any
 
 from copal import algorithms
 from copal.config import BACKEND_SETTINGS, RESUMABLE, TrainConfig
-from copal.errors import CheckpointError, ConfigError, NoSuchRunError
+from copal.errors import CheckpointError, ConfigError, NoSuchRunError, reason
 from copal.runtime import files, machine, metrics, own_settings, settings
 
 CONFIG = "config.json"
@@ -60,7 +60,7 @@ def prepare(config: TrainConfig) -> Path:
         files.write_text(config.out / CONFIG, config.to_json() + "\n")
         files.write_json(config.out / MACHINE, machine.describe())
     except OSError as e:
-        raise ConfigError("out", "a folder that can be written", str(e), "choose another") from e
+        raise ConfigError("out", "a folder that can be written", reason(e), "choose another") from e
     return config.out
 
 
@@ -137,7 +137,10 @@ def _resumed(config: TrainConfig, folder: Path, given: Collection[str]) -> Train
             raise
         kind = NoSuchRunError if isinstance(e, FileNotFoundError) else CheckpointError
         raise kind(
-            "resume", f"a run in `{folder}`", str(e), "give the folder that `copal train` printed"
+            "resume",
+            f"a run in `{folder}`",
+            reason(e),
+            "give the folder that `copal train` printed",
         ) from e
     chosen: dict[str, Any] = {}
     for field in dataclasses.fields(TrainConfig):

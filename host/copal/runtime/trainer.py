@@ -13,8 +13,15 @@ from typing import Any
 import numpy as np
 
 from copal.config import TrainConfig
-from copal.errors import CheckpointError, ConfigError, CopalError, FpgaError, LearnerFailedError
-from copal.runtime import actors, run_folder, session
+from copal.errors import (
+    CheckpointError,
+    ConfigError,
+    CopalError,
+    FpgaError,
+    LearnerFailedError,
+    reason,
+)
+from copal.runtime import actors, run_folder, session, slow
 from copal.runtime.checkpoint import Checkpoint, CheckpointStore
 from copal.runtime.control import Control, next_multiple, signals
 from copal.runtime.judge import Judge
@@ -74,7 +81,7 @@ def train(
         raise CheckpointError(
             "out",
             f"`{config.out}` on a disk that can be written",
-            str(e),
+            reason(e),
             f"the last checkpoint is intact: make room, then --resume {config.out}",
         ) from e
     finally:
@@ -90,7 +97,8 @@ def _train(
     found = store.newest(show.say) if config.resume is not None else None
     if found is not None:
         run_folder.refuse_finished(config, int(found.counters["env_steps"]), named)
-    parts = session.build(config, control, found)
+    with slow.told(f"preparing {config.algo} for {config.env}: environments, networks", show.say):
+        parts = session.build(config, control, found)
     with (
         contextlib.closing(parts),
         MetricsLog(run_folder.prepare(config), tensorboard=config.tensorboard) as log,
@@ -323,8 +331,8 @@ class Trainer:
                 self._returns.append(episode.total)
                 self._lengths.append(episode.length)
                 self._episodes += 1
-            for stream, reason in actor.replaced():
-                self._warn_replaced(stream, reason)
+            for stream, cause in actor.replaced():
+                self._warn_replaced(stream, cause)
         for text in self._parts.loop.messages():
             self._show.say(f"warning: {text}")
             self._log.write("event", self._parts.env_steps, {"event": "warning", "text": text})

@@ -14,7 +14,7 @@ from copal.codesign.report import page, png
 from copal.codesign.report.contents import Contents, contents
 from copal.codesign.report.folder import find, load, names
 from copal.codesign.report.groups import grouped
-from copal.errors import ConfigError
+from copal.errors import ConfigError, reason
 from copal.runtime import files
 
 
@@ -75,5 +75,5 @@ def _write(path: Path, text: str) -> None:
         files.write_text(path, text)
     except OSError as error:
         raise ConfigError(
-            "out", "a file that can be written", str(error), "such as --out report.html"
+            "out", "a file that can be written", reason(error), "such as --out report.html"
         ) from error

@@ -16,7 +16,7 @@ import numpy as np
 from copal.codesign import compare
 from copal.codesign import plan as plans
 from copal.codesign.report.records import LIMIT, Records, nothing, number, read
-from copal.errors import CheckpointError, NoSuchRunError
+from copal.errors import CheckpointError, NoSuchRunError, reason
 from copal.runtime import metrics, run_folder
 
 ALIVE_S = 60.0
@@ -149,7 +149,7 @@ def load(folder: Path, name: str, limit: int = LIMIT) -> Run:
         silent_s = time.time() - path.stat().st_mtime if path.is_file() else math.inf
         records = read(path, limit) if path.is_file() else nothing()
     except OSError as error:
-        raise _damaged(path, str(error)) from error
+        raise _damaged(path, reason(error)) from error
     machine = _json(folder / run_folder.MACHINE) or {}
     plan, achieved = _json(folder / plans.FILE), _json(folder / compare.FILE)
     return Run(folder, name, config, machine, plan, achieved, records, silent_s)
@@ -162,7 +162,7 @@ def _json(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path, str(error)) from error
+        raise _damaged(path, reason(error)) from error
     if not isinstance(value, dict):
         raise _damaged(path, f"a {type(value).__name__}")
     return value

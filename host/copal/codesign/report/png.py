@@ -12,7 +12,7 @@ from typing import Any
 from copal.bench.plot import require_matplotlib
 from copal.codesign.report.figures import Bars, Chart, Figure
 from copal.codesign.report.scale import axes
-from copal.errors import ConfigError
+from copal.errors import ConfigError, reason
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b5578f", "#b87f00", "#3d93c4", "#555555")
 """Those of the page on white, after Okabe and Ito."""
@@ -44,7 +44,7 @@ def save(figures: Sequence[Figure], folder: Path) -> list[Path]:
             paths.append(path)
     except OSError as error:
         raise ConfigError(
-            "png", "a folder that can be written", str(error), "choose another one"
+            "png", "a folder that can be written", reason(error), "choose another one"
         ) from error
     return paths
 
