@@ -306,13 +306,16 @@ def test_manifest_in_the_repository_lists_only_what_was_built() -> None:
 
 
 def test_presets_have_the_lanes_that_are_told() -> None:
-    """64, 256 and 1,024 lanes; another number of lanes keeps a valid engine."""
+    """64, 256 and 1,024 lanes; another number of lanes keeps a valid engine, and its memories."""
     assert {b.name: b.preset.lanes for b in boards.BOARDS.values()} == {
         "pynq-z2": 64, "kv260": 256, "zcu104": 1024,
     }  # fmt: skip
     for board in boards.BOARDS.values():
         for lanes in (16, 64, 256, 1024):
-            assert boards.engine(board, lanes).lanes == lanes
+            engine = boards.engine(board, lanes)
+            assert engine.lanes == lanes
+            bits = engine.array_size * engine.depths.a
+            assert bits == board.preset.array_size * board.preset.depths.a
         with pytest.raises(ConfigError, match="lanes"):
             boards.engine(board, 100)
 

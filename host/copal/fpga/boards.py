@@ -12,6 +12,8 @@ from copal.errors import UnknownNameError
 from copal.fpga.config import Depths, EngineConfig, array_size
 
 _SYSTEM = Path("/proc/device-tree/chosen/pynq_board")
+#: Memories whose words, or whose banks, are as many as a row of the array has lanes.
+_BY_ROWS = ("vector", "a", "b", "parameters", "bias", "mask")
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,9 @@ def present() -> str | None:
 def engine(board: Board, lanes: int | None = None) -> EngineConfig:
     """The preset of a board, or one with another number of lanes and otherwise like it.
 
+    Words of fewer lanes are shorter, so memories of as many bits have more of them: an engine with
+    fewer lanes holds the same networks.
+
     Args:
         board: The board.
         lanes: 16, 64, 256 or 1024; None: as the preset.
@@ -128,9 +133,11 @@ def engine(board: Board, lanes: int | None = None) -> EngineConfig:
     if lanes is None:
         return board.preset
     size, preset = array_size(lanes), board.preset
+    words = {n: getattr(preset.depths, n) * preset.array_size // size for n in _BY_ROWS}
     return replace(
         preset,
         array_size=size,
+        depths=replace(preset.depths, **words),
         vector_lanes=min(preset.vector_lanes, size),
         adam_lanes=min(preset.adam_lanes, size // 2),
     )
