@@ -74,7 +74,8 @@ def commands(family: str, top: str, netlist: Path | None = None) -> tuple[str, .
     """The yosys commands that synthesise for a family, xc7, xcup or ecp5, once all is read.
 
     Passes that look at the whole design once a module make an hour of hundreds of small modules,
-    such as pipeline stages: only `LANES` stay modules.
+    such as pipeline stages: only `LANES` stay modules. The multiplexers behind LUTs are left out:
+    with them yosys takes half as many LUTs again for what chooses one of many words.
     """
     if family == "ecp5":
         return (f"synth_ecp5 -top {top}" + (f" -json {netlist}" if netlist else ""),)
@@ -86,7 +87,7 @@ def commands(family: str, top: str, netlist: Path | None = None) -> tuple[str, .
     ]
     if family == "xcup":
         passes.append(f'setattr -set ram_style "ultra" {" ".join(f"m:{m}" for m in ULTRA)}')
-    return (*passes, f"synth_xilinx -family {family} -noiopad -top {top}")
+    return (*passes, f"synth_xilinx -family {family} -noiopad -nowidelut -top {top}")
 
 
 def synthesise(
