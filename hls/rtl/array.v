@@ -44,11 +44,9 @@ module array #(
   genvar i, j, k;
   generate
     for (i = 0; i < P; i = i + 1) begin : g_row
-      row u_row (
-        .clk(row_clk), .rst(rst),
-        .row__x({en, first, last, bias[i*ACC +: ACC], a[i*W +: W], b}),
-        .row__x_valid(1'b1), .row__x_ready(),
-        .row__y({columns[i*COLUMN +: COLUMN], shadow[i]}), .row__y_valid(), .row__y_ready(1'b1));
+      array_row u_row (
+        .clk(row_clk), .en(en), .first(first), .last(last), .bias(bias[i*ACC +: ACC]),
+        .a(a[i*W +: W]), .b(b), .column(columns[i*COLUMN +: COLUMN]), .sums(shadow[i]));
     end
   endgenerate
 
@@ -75,4 +73,21 @@ module array #(
       pick u_pick (.clk(clk), .i(row_i), .x(lane), .out(sums[j*ACC +: ACC]));
     end
   endgenerate
+endmodule
+
+// One row. It needs no reset: nothing of it is read before a first product has begun a tile.
+module array_row (
+  input  wire        clk,
+  input  wire        en,
+  input  wire        first,
+  input  wire        last,
+  input  wire [`COPAL_ACC-1:0]          bias,
+  input  wire [`COPAL_W-1:0]            a,
+  input  wire [`COPAL_P*`COPAL_WB-1:0]  b,
+  output wire [`COPAL_W+15:0]           column,
+  output wire [`COPAL_P*`COPAL_ACC-1:0] sums
+);
+  row u_row (
+    .clk(clk), .rst(1'b0), .row__x({en, first, last, bias, a, b}), .row__x_valid(1'b1),
+    .row__x_ready(), .row__y({column, sums}), .row__y_valid(), .row__y_ready(1'b1));
 endmodule

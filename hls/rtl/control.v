@@ -5,8 +5,8 @@
 //            ^___ next when seq took it __|
 //
 // The next instruction is fetched while one runs; it is there FETCH cycles after the one before was
-// taken. The first error of a RUN wins. From the cycle behind it `halted` is high and no unit writes;
-// the RUN ends when all pipelines are empty.
+// taken. The first error of a RUN wins. From the cycle behind it `halted` is high and no unit writes
+// (two units that write at once are noticed a cycle late); the RUN ends when all pipelines are empty.
 `include "copal_params.vh"
 
 module control (
@@ -67,8 +67,10 @@ module control (
   decode u_decode (.clk(clk), .w(word), .out(decoded));
   wire [SLOT-1:0] seq_y;
   wire seq_valid;
+  reg  still;                      // a cycle behind `halted`, which hides what seq says meanwhile
+  always @(posedge clk) still <= rst || halted;
   seq u_seq (
-    .clk(clk), .rst(rst || halted), .seq__x({pc, job}), .seq__x_valid(offered),
+    .clk(clk), .rst(still), .seq__x({pc, job}), .seq__x_valid(offered),
     .seq__x_ready(ready), .seq__y(seq_y), .seq__y_valid(seq_valid), .seq__y_ready(1'b1));
 
   // done, error, valid and pc are the first fields of a slot
@@ -80,6 +82,7 @@ module control (
   // ---- the RUN
   wire start = run_valid && !busy;
   wire failed = busy && !halted && (slot_error != 2'd0 || far || row_far || not_finite || conflict);
+  reg       ending;               // a cycle behind `slot_done`: the last writes may have met
   reg [7:0] quiet;
   assign clear = start && !run_accumulate;
   always @(posedge clk) begin
@@ -113,7 +116,8 @@ module control (
                : {6'd0, slot_error};
       error_pc <= row_far ? row_far_pc : far ? far_pc : not_finite ? not_finite_pc : slot_pc;
     end
-    if (busy && (slot_done || (halted && quiet == 8'd0))) begin
+    ending <= slot_done;
+    if (busy && (ending || (halted && quiet == 8'd0))) begin
       busy <= 1'b0;
       halted <= 1'b0;
       done <= 1'b1;
@@ -124,6 +128,7 @@ module control (
       halted <= 1'b0;
       fetching <= 1'b0;
       done <= 1'b0;
+      ending <= 1'b0;
       error <= 8'd0;
       error_pc <= 16'd0;
       cycles <= 64'd0;

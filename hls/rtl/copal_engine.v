@@ -6,7 +6,7 @@
 //              +------+ <-- rsp, done ----- +--------+
 //   s_axil <-> axi_lite --> reset of both; their memories stay as they are
 //
-// One clock. `aresetn` may be asserted at any time; it is registered here.
+// One clock. `aresetn` may be asserted at any time, for at least four cycles; it is registered here.
 module copal_engine (
   (* X_INTERFACE_PARAMETER = "ASSOCIATED_BUSIF s_axis:m_axis:s_axil, ASSOCIATED_RESET aresetn" *)
   input  wire        aclk,

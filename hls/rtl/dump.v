@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Answers of DUMP: picks the beat out of the word that a memory gives three cycles after the request,
-// then the memory.   word (3) --> beat (4) --> memory (5)
+// zero unless it is the memory that was asked; then all are joined.
+//
+//   word (3) --> beat of the one memory (4) --> or (5)
 `include "copal_params.vh"
 
 module dump (
@@ -27,13 +29,22 @@ module dump (
 );
   localparam P = `COPAL_P, LP = `COPAL_LP, W = `COPAL_W, WB = `COPAL_WB;
   localparam ACC = `COPAL_ACC, PAIRS = `COPAL_AL / 2;
+  localparam LAST = 12;
   wire [4:0] beat3;
   wire [2:0] addr1;
-  wire [6:0] mem4;
+  wire [6:0] mem2;
   delay_valid #(.STAGES(5)) u_valid (.clk(clk), .rst(rst), .in(valid), .out(rsp_valid));
   delay #(.WIDTH(5), .STAGES(3)) u_beat (.clk(clk), .in(beat), .out(beat3));
   delay #(.WIDTH(3), .STAGES(1)) u_addr (.clk(clk), .in(addr), .out(addr1));
-  delay #(.WIDTH(7), .STAGES(4)) u_mem (.clk(clk), .in(mem), .out(mem4));
+  delay #(.WIDTH(7), .STAGES(2)) u_mem (.clk(clk), .in(mem), .out(mem2));
+  reg  [LAST:1] asked;              // cycle 3, a bit a memory
+  genvar j;
+  generate
+    for (j = 1; j <= LAST; j = j + 1) begin : g_asked
+      localparam [6:0] J = j;
+      always @(posedge clk) asked[j] <= mem2 == J;
+    end
+  endgenerate
   wire [LP-2:0] pair = beat3[LP-2:0];
   wire [LP-1:0] lane = beat3[LP-1:0];
   wire [4:0]    part = beat3 % PAIRS;
@@ -42,34 +53,23 @@ module dump (
   wire [ACC-1:0] bias_lane = bias[lane*ACC +: ACC];
   reg [63:0] v4, w4, t4, m4, s4, g4, gb4, k2, k3, k4, range3, range4, a4, b4, bias4;
   always @(posedge clk) begin
-    v4 <= v[pair*64 +: 64];
-    w4 <= w[part*64 +: 64];
-    t4 <= t[part*64 +: 64];
-    m4 <= m[part*64 +: 64];
-    s4 <= s[part*64 +: 64];
-    g4 <= g[pair*64 +: 64];
-    gb4 <= gb[pair*64 +: 64];
+    v4 <= v[pair*64 +: 64] & {64{asked[1]}};
+    w4 <= w[part*64 +: 64] & {64{asked[2]}};
+    t4 <= t[part*64 +: 64] & {64{asked[3]}};
+    m4 <= m[part*64 +: 64] & {64{asked[4]}};
+    s4 <= s[part*64 +: 64] & {64{asked[5]}};
+    g4 <= g[pair*64 +: 64] & {64{asked[6]}};
+    gb4 <= gb[pair*64 +: 64] & {64{asked[7]}};
     k2 <= k[addr1*64 +: 64];
     k3 <= k2;
-    k4 <= k3;
+    k4 <= k3 & {64{asked[8]}};
     range3 <= range;
-    range4 <= range3;
-    a4 <= {{32-W{a_pair[2*W-1]}}, a_pair[2*W-1:W], {32-W{a_pair[W-1]}}, a_pair[W-1:0]};
-    b4 <= {{32-WB{b_pair[2*WB-1]}}, b_pair[2*WB-1:WB], {32-WB{b_pair[WB-1]}}, b_pair[WB-1:0]};
-    bias4 <= {{64-ACC{bias_lane[ACC-1]}}, bias_lane};
-    case (mem4)
-      7'd1: rsp_data <= v4;
-      7'd2: rsp_data <= w4;
-      7'd3: rsp_data <= t4;
-      7'd4: rsp_data <= m4;
-      7'd5: rsp_data <= s4;
-      7'd6: rsp_data <= g4;
-      7'd7: rsp_data <= gb4;
-      7'd8: rsp_data <= k4;
-      7'd9: rsp_data <= range4;
-      7'd10: rsp_data <= a4;
-      7'd11: rsp_data <= b4;
-      default: rsp_data <= bias4;
-    endcase
+    range4 <= range3 & {64{asked[9]}};
+    a4 <= {{32-W{a_pair[2*W-1]}}, a_pair[2*W-1:W], {32-W{a_pair[W-1]}}, a_pair[W-1:0]}
+          & {64{asked[10]}};
+    b4 <= {{32-WB{b_pair[2*WB-1]}}, b_pair[2*WB-1:WB], {32-WB{b_pair[WB-1]}}, b_pair[WB-1:0]}
+          & {64{asked[11]}};
+    bias4 <= {{64-ACC{bias_lane[ACC-1]}}, bias_lane} & {64{asked[12]}};
+    rsp_data <= v4 | w4 | t4 | m4 | s4 | g4 | gb4 | k4 | range4 | a4 | b4 | bias4;
   end
 endmodule

@@ -3,7 +3,7 @@
 //
 // Load: one 64-bit beat a cycle while `ld_ready`. `ld_addr` is the word, `ld_beat` the beat in it.
 // The port checks addresses and counts; a beat beyond a memory's depth is ignored here.
-// Dump: a request a cycle while `rd_ready`; its beat comes RD_LATENCY cycles later, `rsp_valid`,
+// Dump: a request a cycle while `rd_ready`; its beat comes five cycles later, `rsp_valid`,
 // and cannot be held back. Only while no RUN is in progress.
 // Run: `run_valid` for one cycle while `busy` is low. `done` is high for one cycle at its end;
 // `error` (0: none) and `error_pc` hold until the next RUN.
@@ -15,9 +15,7 @@
 //             +-> G, GB -> norm -> V
 `include "copal_params.vh"
 
-module engine #(
-  parameter RD_LATENCY = 5
-) (
+module engine (
   input  wire        clk,
   input  wire        rst,
   input  wire        ld_valid,
@@ -58,7 +56,8 @@ module engine #(
   // ---- control and the slot's fields
   wire [`COPAL_BITS_OF_SEQ-1:0] slot;
   wire accumulate, clear, halted;
-  wire far, row_far, conflict;
+  wire far, row_far;
+  reg  conflict;
   reg  not_finite;
   wire [15:0] far_pc, row_far_pc;
   reg  [15:0] not_finite_pc;
@@ -89,8 +88,10 @@ module engine #(
   wire product = s_valid && f_product && s_en;
   wire tile_end = s_valid && f_product && s_last;
   wire update = s_valid && f_update;
+  wire control_rst;
+  local_reset u_control_reset (.clk(clk), .rst(rst), .out(control_rst));
   control u_control (
-    .clk(clk), .rst(rst), .ld_we(ld_valid && ld_mem == 7'd0), .ld_addr(ld_addr),
+    .clk(clk), .rst(control_rst), .ld_we(ld_valid && ld_mem == 7'd0), .ld_addr(ld_addr),
     .ld_beat(ld_beat), .ld_data(ld_data), .run_valid(run_valid), .run_pc(run_pc),
     .run_accumulate(run_accumulate), .slot(slot), .accumulate(accumulate), .clear(clear),
     .far(far), .far_pc(far_pc), .row_far(row_far), .row_far_pc(row_far_pc),
@@ -154,8 +155,10 @@ module engine #(
   wire [20:0]      row_mask, row_address;
   wire [P*ACC-1:0] sums;
   wire [P*COLUMN-1:0] columns;
+  wire array_rst;
+  local_reset u_array_reset (.clk(clk), .rst(rst), .out(array_rst));
   array #(.TAG(TILE)) u_array (
-    .clk(clk), .rst(rst), .en(row_en), .first(row_first), .last(row_last), .bias(bias), .a(a),
+    .clk(clk), .rst(array_rst), .en(row_en), .first(row_first), .last(row_last), .bias(bias), .a(a),
     .b(b), .tile_valid(tile_valid), .tile_rows(tile_rows), .tile_stride(tile_stride),
     .tile_mask(tile_mask), .tile_address(tile_address), .tile_tag(tile_tag),
     .row_valid(row_valid), .row_to_v(row_v), .row_mask(row_mask), .row_address(row_address),
@@ -202,8 +205,10 @@ module engine #(
   wire [19:0]      bc_addr, norm_addr;
   wire             norm_we;
   wire [31:0]      norm_data;
+  wire vector_rst;
+  local_reset u_vector_reset (.clk(clk), .rst(rst), .out(vector_rst));
   vector #(.TAG(QTAG)) u_vector (
-    .clk(clk), .rst(rst), .halted(halted), .write(s_valid && f_vector),
+    .clk(clk), .rst(vector_rst), .halted(halted), .write(s_valid && f_vector),
     .quant(s_valid && f_quant), .flags(f_vec), .step(s_step),
     .x_addr(dump ? rd_addr : s_x[19:0]), .y_addr(s_y[19:0]), .d_addr(s_z[19:0]),
     .tag({s_z[19:0], f_to_a, f_to_b, f_range, s_lanes, s_exists, s_pc}), .x_word(x_word),
@@ -313,8 +318,10 @@ module engine #(
   wire [P*ACC-1:0]  w_row, t_row;
   wire [LP-1:0]     lane = f_lane[LP-1:0];
   always @(posedge clk) g4 <= g_word[step3*AL*32 +: AL*32];
+  wire optimiser_rst;
+  local_reset u_optimiser_reset (.clk(clk), .rst(rst), .out(optimiser_rst));
   optimiser #(.TAG(UTAG)) u_optimiser (
-    .clk(clk), .rst(rst), .halted(halted), .update(update), .word(s_x[19:0]),
+    .clk(clk), .rst(optimiser_rst), .halted(halted), .update(update), .word(s_x[19:0]),
     .step(f_broadcast ? lane / AL : s_step), .adam(f_adam), .average(f_average),
     .exponents(f_exponents), .tag({s_y[19:0], s_z[19:0], f_range_w, f_range_t, f_bias, f_copy_w, f_copy_t}),
     .g(g4), .scalars(k_held), .dump(dump), .dump_word(rd_addr), .dump_step(rd_beat / (AL / 2)),
@@ -394,12 +401,15 @@ module engine #(
   end
   wire row_conflict = (from_array && (int_valid || from_w || from_t))
                       || (int_valid && (from_w || from_t));
-  assign conflict = row_conflict || v_conflict || read_conflict || (bc_we && norm_we);
+  always @(posedge clk)
+    conflict <= !rst && (row_conflict || v_conflict || read_conflict || (bc_we && norm_we));
   wire [63:0] range_data;
   reg  [7:0]  range_at;
   always @(posedge clk) range_at <= rd_addr[7:0];
+  wire results_rst;
+  local_reset u_results_reset (.clk(clk), .rst(rst), .out(results_rst));
   results u_results (
-    .clk(clk), .rst(rst), .halted(halted), .accumulate(accumulate), .clear(clear),
+    .clk(clk), .rst(results_rst), .halted(halted), .accumulate(accumulate), .clear(clear),
     .valid(e_valid), .sums(e_sums), .mask(mask), .lanes(e_lanes), .counted(e_counted),
     .shift(e_shift), .to_a(e_a), .to_b(e_b), .to_v(e_v), .to_g(e_g), .relu(e_relu),
     .use_mask(e_use_mask), .range(e_range), .address(e_address),

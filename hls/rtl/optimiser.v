@@ -137,10 +137,10 @@ module optimiser #(
     t_now <= done_tag;
     t_held <= t_now;
   end
-  assign w_valid = w_full && !halted;
+  assign w_valid = w_full;
   assign w_tag = w_held;
   assign w_row = w_word;
-  assign t_valid = t_full && !halted;
+  assign t_valid = t_full;
   assign t_tag = t_held;
   assign t_row = t_word;
 endmodule

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The stream port: packets of LOAD, RUN and DUMP commands on 64-bit AXI-Stream.
 //
-//   s_axis --> header --> check --+--> LOAD: beats to the core ------------> ld_*
+//   s_axis --> header --> check --+--> LOAD: register, beats to the core --> ld_*
 //                                 +--> RUN: start, wait for `done` --------> run_*
 //                                 +--> DUMP: requests, one a cycle --------> rd_*
 //   m_axis <-- register <-- FIFO of 32 beats <------------------------------ rsp_*
 //
-// A command costs two cycles besides its beats. A request is made only if the FIFO has room for all
+// A command costs three cycles besides its beats. A request is made only if the FIFO has room for all
 // beats that are under way, so a receiver that waits never loses one. Errors of a packet:
 //   3  LOAD, DUMP or RUN beyond a memory: data are swallowed, a DUMP is answered with zeros
 //   6  unknown command, or a memory that it cannot reach: the rest of the packet is swallowed
@@ -29,12 +29,12 @@ module port (
   input  wire        m_tready,
   output reg         m_tlast,
   // core: load
-  output wire        ld_valid,
+  output reg         ld_valid,
   input  wire        ld_ready,
-  output wire [6:0]  ld_mem,
-  output wire [19:0] ld_addr,
-  output wire [4:0]  ld_beat,
-  output wire [63:0] ld_data,
+  output reg  [6:0]  ld_mem,
+  output reg  [19:0] ld_addr,
+  output reg  [4:0]  ld_beat,
+  output reg  [63:0] ld_data,
   // core: dump
   output wire        rd_valid,
   input  wire        rd_ready,
@@ -62,7 +62,8 @@ module port (
   localparam [7:0] LOAD = 8'd1, RUN = 8'd2, DUMP = 8'd3;
   localparam [7:0] ADDRESS = 8'd3, COMMAND = 8'd6, TRUNCATED = 8'd7;
   localparam [6:0] CODE = 7'd0, K = 7'd8, RANGE = 7'd9, BIAS = 7'd12, STATUS = 7'd13;
-  localparam [2:0] HEAD = 3'd0, CHECK = 3'd1, DATA = 3'd2, WAIT = 3'd3, READ = 3'd4, SKIP = 3'd5;
+  localparam [2:0]
+    HEAD = 3'd0, CHECK = 3'd1, DATA = 3'd2, WAIT = 3'd3, READ = 3'd4, SKIP = 3'd5, MEASURE = 3'd6;
 
   // ---- the header's fields and what they ask of a memory
   reg [2:0]  state;
@@ -136,10 +137,19 @@ module port (
     if (in_command != LOAD && in_command != RUN && in_command != DUMP) in_known = 1'b0;
   end
 
-  // ---- checks, in the cycle after the header
-  wire        beyond = {1'b0, address} + {1'b0, count} > {1'b0, depth};
-  wire        far = address >= `COPAL_DEPTH_CODE;
-  wire        wanting = command == LOAD && count != 24'd0 && ended;
+  // ---- checks: measured in the cycle after the header, acted on in the next
+  reg         beyond;
+  reg         far;
+  reg         empty;
+  reg         wanting;
+  reg         one;
+  always @(posedge clk) begin
+    beyond <= {1'b0, address} + {1'b0, count} > {1'b0, depth};
+    far <= address >= `COPAL_DEPTH_CODE;
+    empty <= count == 24'd0;
+    wanting <= command == LOAD && count != 24'd0 && ended;
+    one <= count == 24'd1;
+  end
   reg         local_read;  // beats that the core does not answer: STATUS, zeros where is no memory
   reg         zeros;
   reg         swallow;
@@ -149,7 +159,8 @@ module port (
   reg [23:0] words;       // that are still to come or to ask for
   reg [4:0]  beat;
   wire       end_of_word = beat == top_beat;
-  wire       end_of_words = end_of_word && words == 24'd1;
+  reg        last_word;   // words == 1
+  wire       end_of_words = end_of_word && last_word;
 
   // ---- beats on their way out; `answered` counts those in the FIFO and those under way
   reg [64:0] fifo [0:31];
@@ -163,7 +174,8 @@ module port (
   wire       pop = out_free && held != 6'd0;
   wire       step_local = state == READ && local_read && asking && room;
   wire       push = rsp_valid || step_local;
-  wire       end_of_answer = due == 24'd1 && due_beat == top_beat;
+  reg        last_due;    // due == 1
+  wire       end_of_answer = last_due && due_beat == top_beat;
   wire       ask = rd_valid && rd_ready;
   reg [63:0] status;
   always @* begin
@@ -177,23 +189,19 @@ module port (
   wire [63:0] local_beat = zeros ? 64'd0 : status;
   wire [63:0] pushed = rsp_valid ? rsp_data : local_beat;
 
+  wire ld_free = !ld_valid || ld_ready;
   wire taken = s_tvalid && s_tready;
   wire step_load = state == DATA && taken;
   wire step = step_load || ask || step_local;
 
-  assign s_tready = state == HEAD || state == SKIP || (state == DATA && (swallow || ld_ready));
-  assign ld_valid = state == DATA && s_tvalid && !swallow;
-  assign ld_mem = memory;
-  assign ld_addr = word[19:0];
-  assign ld_beat = beat;
-  assign ld_data = s_tdata;
+  assign s_tready = state == HEAD || state == SKIP || (state == DATA && (swallow || ld_free));
   assign rd_valid = state == READ && asking && !local_read && room;
   assign rd_mem = memory;
   assign rd_addr = word[19:0];
   assign rd_beat = beat;
   assign run_pc = address[15:0];
   assign run_accumulate = count[0];
-  assign active = state != HEAD || !ended || held != 6'd0 || m_tvalid;
+  assign active = state != HEAD || !ended || held != 6'd0 || m_tvalid || ld_valid;
 
   always @(posedge clk) begin
     run_valid <= 1'b0;
@@ -212,13 +220,17 @@ module port (
           error <= 8'd0;
           error_pc <= 16'd0;
         end
-        state <= CHECK;
+        state <= MEASURE;
       end
+      // Not before what was loaded has arrived.
+      MEASURE: if (!ld_valid) state <= CHECK;
       CHECK: begin
         word <= address;
         words <= count;
+        last_word <= one;
         beat <= 5'd0;
         due <= count;
+        last_due <= one;
         due_beat <= 5'd0;
         swallow <= error != 8'd0 || beyond || wanting;
         local_read <= memory == STATUS || beyond;
@@ -240,7 +252,7 @@ module port (
         end else begin
           if (error == 8'd0 && beyond) error <= ADDRESS;
           else if (error == 8'd0 && wanting) error <= TRUNCATED;
-          if (count == 24'd0 || wanting) state <= HEAD;
+          if (empty || wanting) state <= HEAD;
           else state <= command == LOAD ? DATA : READ;
         end
       end
@@ -261,18 +273,23 @@ module port (
       if (end_of_word) begin
         word <= word + 24'd1;
         words <= words - 24'd1;
+        last_word <= words == 24'd2;
       end
       if (end_of_words) asking <= 1'b0;
     end
     if (push) begin
       due_beat <= due_beat == top_beat ? 5'd0 : due_beat + 5'd1;
-      if (due_beat == top_beat) due <= due - 24'd1;
+      if (due_beat == top_beat) begin
+        due <= due - 24'd1;
+        last_due <= due == 24'd2;
+      end
       tail <= tail + 5'd1;
     end
     if (pop) head <= head + 5'd1;
     held <= held + {5'd0, push} - {5'd0, pop};
     answered <= answered + {5'd0, ask || step_local} - {5'd0, pop};
     if (out_free) m_tvalid <= held != 6'd0;
+    if (ld_free) ld_valid <= step_load && !swallow;
     if (rst) begin
       state <= HEAD;
       ended <= 1'b1;
@@ -285,9 +302,12 @@ module port (
       answered <= 6'd0;
       m_tvalid <= 1'b0;
       asking <= 1'b0;
+      ld_valid <= 1'b0;
     end
   end
 
+  always @(posedge clk)
+    if (ld_free) {ld_mem, ld_addr, ld_beat, ld_data} <= {memory, word[19:0], beat, s_tdata};
   always @(posedge clk) if (push) fifo[tail] <= {last && end_of_answer, pushed};
   always @(posedge clk) if (out_free) {m_tlast, m_tdata} <= fifo[head];
 endmodule

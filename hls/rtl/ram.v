@@ -117,6 +117,18 @@ module delay_valid #(
   assign out = line[STAGES*WIDTH +: WIDTH];
 endmodule
 
+// The reset of one unit, a cycle later: so that no net of it reaches across the device. `keep`, or
+// Vivado would make one register of all; yosys keeps them apart by this module.
+module local_reset (
+  input  wire clk,
+  input  wire rst,
+  output wire out
+);
+  (* keep *) reg held;
+  always @(posedge clk) held <= rst;
+  assign out = held;
+endmodule
+
 // The clock of a pipeline: on a device simply the clock. Simulations that define COPAL_GATE_CLOCKS
 // stop it while `active` has been low for CYCLES, when nothing that counts is in the pipeline, and
 // so need not compute what it would do.

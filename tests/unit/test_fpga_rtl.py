@@ -16,7 +16,7 @@ from fpga_pair import LOADED, Pair
 
 from copal.errors import BackendUnavailableError, FpgaError, FpgaTimeoutError
 from copal.fpga import build, rtl, tools
-from copal.fpga.config import EngineConfig
+from copal.fpga.config import STAGES, EngineConfig
 from copal.fpga.engine import COMMON
 from copal.fpga.isa import Command, ErrorCode, Instruction, Memory, Op, Vop, header
 from copal.fpga.model.memories import Memories
@@ -128,22 +128,39 @@ def short(op: Op, rng: np.random.Generator) -> Instruction:
     return Instruction(op, fields[op], fence=1)
 
 
+def error_of(pair: Pair, code: list[Instruction]) -> tuple[int, int]:
+    """Error and pc of a RUN of the RTL alone."""
+    words = [ins.encode() >> 64 * i & (1 << 64) - 1 for ins in code for i in range(5)]
+    head = header(Command.LOAD, Memory.CODE, 0, len(code) + 1)
+    tail = [header(Command.RUN), header(Command.DUMP, Memory.STATUS, 0, 1, last=True)]
+    packet = [head, *words, *[0] * 5, *tail]
+    tx, rx = pair.sim.alloc(len(packet)), pair.sim.alloc(4)
+    tx[:] = packet
+    assert pair.sim.exchange(tx, rx, 10.0) == 4
+    return int(rx[0]) & 0xFF, int(rx[0]) >> 16
+
+
 def test_two_units_that_write_at_once_are_an_error(pair: Pair, rng: np.random.Generator):
     """Rows of QUANT and of the array meet where a fence was left out; the engine lives on."""
     p = CONFIG.array_size
     quant = {"cols": 4 * p, "mt": 3, "nt": 3, "c_m": 4 * p, "c_n": p, "to_b": 1, "range": 255}
     product = {"mt": 3, "nt": 3, "kn": p - 1, "c_m": 4 * p, "c_n": p, "c_i": 1, "range": 255}
-    tx, rx = pair.sim.alloc(17), pair.sim.alloc(4)
     code = [Instruction(Op.QUANT, quant), Instruction(Op.PRODUCT, {**product, "to_a": 1})]
-    words = [ins.encode() >> 64 * i & (1 << 64) - 1 for ins in code for i in range(5)]
-    head = header(Command.LOAD, Memory.CODE, 0, 3)
-    tail = [header(Command.RUN), header(Command.DUMP, Memory.STATUS, 0, 1, last=True)]
-    packet = [head, *words, *[0] * 5, *tail]
-    tx = pair.sim.alloc(len(packet))
-    tx[:] = packet
-    assert pair.sim.exchange(tx, rx, 10.0) == 4
-    assert int(rx[0]) & 0xFF == ErrorCode.CONFLICT
-    assert int(rx[0]) >> 16 == 1
+    assert error_of(pair, code) == (ErrorCode.CONFLICT, 1)
+    refill(pair, rng)
+
+
+def test_the_last_writes_of_a_run_that_meet_are_an_error(pair: Pair, rng: np.random.Generator):
+    """Parts of a word of VECTOR and one of BROADCAST; for the last one END has waited as well."""
+    found = []
+    for slots in range(STAGES["vec"] + 8):
+        norm = Instruction(Op.NORM, {"first": 1, "count": slots})
+        code = [Instruction(Op.VECTOR, {}), norm, Instruction(Op.BROADCAST, {})]
+        found.append(error_of(pair, code)[0])
+    parts = CONFIG.array_size // CONFIG.vector_lanes
+    first = found.index(ErrorCode.CONFLICT)
+    assert found[first : first + parts] == [ErrorCode.CONFLICT] * parts
+    assert found.count(ErrorCode.NONE) == len(found) - parts
     refill(pair, rng)
 
 

@@ -21,20 +21,20 @@ MOST_SUM_BITS = 48
 
 #: Pipeline stages asked of XLS, a module. `float` lanes are deep so that adders reach the clock.
 STAGES: Mapping[str, int] = {
-    "decode": 2,
+    "decode": 3,
     "seq": 1,
     "rotate": 1,
     "row": 2,
     "drain": 1,
     "pick": 2,
-    "post": 5,
+    "post": 6,
     "skew": 1,
     "ranges": 2,
     "gather": 2,
     "squares": 5,
     "shrink": 2,
-    "vec": 32,
-    "adam": 92,
+    "vec": 34,
+    "adam": 134,
 }
 
 

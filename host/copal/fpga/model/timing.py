@@ -55,7 +55,7 @@ def fetch_cycles() -> int:
 
 def edge_cycles() -> int:
     """Cycles of a RUN that no instruction accounts for: its start and its end."""
-    return fetch_cycles() + STAGES["seq"]
+    return fetch_cycles() + STAGES["seq"] + 1
 
 
 class Clock:
