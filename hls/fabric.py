@@ -32,8 +32,12 @@ _PLACE = re.compile(r", pos=\[.*\]\)$")
 _WIRES = {"bit_slice", "concat", "sign_ext", "zero_ext", "tuple", "literal", "not", "param"}
 _GATES = {"and", "or", "xor", "nand", "nor"}
 _SUMS = {"add", "sub", "neg"}
+#: Stages from what makes an operand of a multiplier to the product. Multiplier blocks lie in a few
+#: rows of the device, so one stage is for the way there, if there are stages enough.
+AWAY = 2
 #: Registers one behind the other from which on a ring in LUT RAM is smaller.
 RING = 7
+_PRODUCTS = {"umul", "smul"}
 _ORDERS = {"ult", "ule", "ugt", "uge", "slt", "sle", "sgt", "sge"}
 
 
@@ -106,7 +110,7 @@ def parse(text: str) -> Function:
 
 
 def delay(node: Node, nodes: Mapping[str, Node]) -> float:
-    """Delay of a node, in look-up tables with their wires."""
+    """Delay of a node, in look-up tables with their wires, but for the way to a multiplier."""
     widths = [nodes[name].bits for name in node.operands]
     if node.op in _WIRES:
         return 0.0
@@ -121,8 +125,8 @@ def delay(node: Node, nodes: Mapping[str, Node]) -> float:
         return 1.0 + 0.75 * ceil(log(max(1, len(widths) - 2), 2))
     if node.op in ("priority_sel", "one_hot_sel"):
         return 1.0 + _tables(2 * (len(widths) - 1))
-    if node.op in ("umul", "smul"):
-        return 6.0 if max(widths) <= 18 else 8.0
+    if node.op in _PRODUCTS:
+        return 4.5 if max(widths) <= 18 else 6.5
     if node.op in ("shll", "shrl", "shra"):
         return 1.0 * widths[1]
     if node.op == "array_index":
@@ -158,13 +162,14 @@ def schedule(function: Function, stages: int, held: Iterable[str] = ()) -> Sched
             if operand in users:
                 users[operand].append(name)
     low, high = max(delays.values()), sum(delays.values())
+    away = AWAY if _depth(function, delays, high, AWAY) <= stages else 0
     while high - low > 0.05:
         middle = (low + high) / 2
-        if _depth(function, delays, middle) <= stages:
+        if _depth(function, delays, middle, away) <= stages:
             high = middle
         else:
             low = middle
-    chosen, last = _fewest_registers(function, stages, delays, users, high)
+    chosen, last = _fewest_registers(function, stages, delays, users, high, away)
     return Schedule(chosen, last, high)
 
 
@@ -177,11 +182,14 @@ def _still(function: Function, held: Iterable[str]) -> set[str]:
     return still
 
 
-def _depth(function: Function, delays: Mapping[str, float], limit: float) -> int:
+def _depth(function: Function, delays: Mapping[str, float], limit: float, away: int) -> int:
     """Stages that paths no longer than `limit` take, everything as early as can be."""
     at: dict[str, tuple[int, float]] = {}
     for name, own in delays.items():
-        before = [at[o] for o in function.nodes[name].operands if o in at]
+        node = function.nodes[name]
+        before = [at[o] for o in node.operands if o in at]
+        if node.op in _PRODUCTS:
+            before = [(stage + away, 0.0 if away else reached) for stage, reached in before]
         stage, reached = max(before, default=(0, 0.0))
         at[name] = (stage, reached + own) if reached + own <= limit else (stage + 1, own)
     return 1 + max(stage for stage, _ in at.values())
@@ -193,15 +201,16 @@ def _fewest_registers(
     delays: Mapping[str, float],
     users: Mapping[str, Sequence[str]],
     limit: float,
+    away: int,
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Stages and last uses by a linear program whose corners are whole numbers."""
-    names = list(delays)
+    nodes, names = function.nodes, list(delays)
     index = {name: i for i, name in enumerate(names)}
     count = len(names)
     rows: list[tuple[int, int, int]] = []  # x[a] - x[b] <= c
     for name in names:
         i = index[name]
-        rows += [(i, index[user], 0) for user in users[name]]
+        rows += [(i, index[u], -away * (nodes[u].op in _PRODUCTS)) for u in users[name]]
         rows += [(index[user], count + i, 0) for user in users[name]]
         rows += [(i, index[far], -1) for far in _too_far(name, delays, users, limit, index)]
         rows.append((i, count + i, 0))

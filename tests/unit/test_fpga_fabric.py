@@ -74,6 +74,21 @@ def test_more_stages_are_shorter_until_one_node_is_all(fabric: ModuleType, funct
     assert slowest <= delays[-1] <= slowest + 0.1
 
 
+@pytest.mark.parametrize(("stages", "away"), [(2, 0), (9, 2)])
+def test_operands_have_a_stage_to_reach_their_multiplier(
+    fabric: ModuleType, function: Any, stages: int, away: int
+):
+    """If there are stages enough for that."""
+    plan = fabric.schedule(function, stages)
+    found = [
+        plan.stage[name] - plan.stage[operand]
+        for name, node in function.nodes.items()
+        if node.op == "umul"
+        for operand in node.operands
+    ]
+    assert min(found) == away
+
+
 def test_a_comparison_is_made_before_it_waits(fabric: ModuleType):
     """One bit goes through the registers, not the word that it was made of."""
     ir = "package p\n\ntop fn f(x: bits[32] id=1) -> (bits[1]) {\n"
