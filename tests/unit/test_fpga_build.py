@@ -116,26 +116,59 @@ def test_engine_ports_are_named_as_vivado_infers_interfaces() -> None:
 
 def test_lanes_are_counted_as_often_as_they_are_used(tmp_path: Path) -> None:
     """Three multipliers in a lane that is synthesised once, in a shell that is no module after."""
-    (tmp_path / "row.v").write_text(
-        "module row(input clk, input signed [17:0] a, b, output reg signed [35:0] y);\n"
+    (tmp_path / "array_row.v").write_text(
+        "module array_row(input clk, input signed [17:0] a, b, output reg signed [35:0] y);\n"
         "always @(posedge clk) y <= a * b; endmodule\n"
     )
     ports = "input clk, input signed [53:0] a, b, output signed [107:0] y"
     (tmp_path / "top.v").write_text(
         f"module shell({ports});\n"
         + "".join(
-            f"row u{i}(clk, a[{18 * i}+:18], b[{18 * i}+:18], y[{36 * i}+:36]);" for i in range(3)
+            f"array_row u{i}(clk, a[{18 * i}+:18], b[{18 * i}+:18], y[{36 * i}+:36]);"
+            for i in range(3)
         )
         + f"\nendmodule\nmodule top({ports}); shell u(clk, a, b, y); endmodule\n"
     )
-    files = [tmp_path / "row.v", tmp_path / "top.v"]
+    files = [tmp_path / "array_row.v", tmp_path / "top.v"]
     assert synthesis.synthesise(files, "top", "xc7", tmp_path / "xc7").dsp == 3
     stat = tmp_path / "xc7" / "stat.txt"
     text = stat.read_text()
-    assert set(json.loads(text[text.index("{") :])["modules"]) == {"\\top", "\\row"}
+    assert set(json.loads(text[text.index("{") :])["modules"]) == {"\\top", "\\array_row"}
     kept = stat.stat().st_mtime_ns
     synthesis.synthesise(files, "top", "xc7", tmp_path / "xc7")
     assert stat.stat().st_mtime_ns == kept
+
+
+def test_sums_of_a_row_are_in_its_multiplier_blocks(tmp_path: Path) -> None:
+    """Of UltraScale+ as of a 7-series device, though yosys finds the pattern only in the latter."""
+    row = "input clk, en, input signed [17:0] a, b, output reg signed [47:0] y"
+    (tmp_path / "top.v").write_text(
+        f"module array_row({row});\nreg signed [35:0] p;\n"
+        "always @(posedge clk) begin p <= a * b; if (en) y <= y + p; end endmodule\n"
+        "module top(input clk, en, input signed [17:0] a, b, c, output [47:0] y, z);\n"
+        "array_row u(clk, en, a, b, y); array_row v(clk, en, a, c, z); endmodule\n"
+    )
+    counts = {
+        family: synthesis.synthesise([tmp_path / "top.v"], "top", family, tmp_path / family)
+        for family in ("xc7", "xcup")
+    }
+    assert counts["xcup"] == counts["xc7"]
+    assert (counts["xcup"].dsp, counts["xcup"].ff) == (2, 0)
+
+
+def test_equal_registers_of_two_units_stay_two_on_an_ecp5(tmp_path: Path) -> None:
+    """Each has its own near by, in a netlist without modules; flattened first they were one."""
+    source, netlist = tmp_path / "top.v", tmp_path / "top.json"
+    source.write_text(
+        "module unit(input clk, input [7:0] a, b, output reg [7:0] y);\n"
+        "reg [7:0] held; always @(posedge clk) begin held <= a; y <= held ^ b; end endmodule\n"
+        "module top(input clk, input [7:0] a, b, c, output [7:0] y, z);\n"
+        "unit u(clk, a, b, y); unit v(clk, a, c, z); endmodule\n"
+    )
+    assert synthesis.synthesise([source], "top", "ecp5", tmp_path / "out", netlist).ff == 32
+    modules = json.loads(netlist.read_text())["modules"]
+    cells = [cell["type"] for cell in modules["top"]["cells"].values()]
+    assert cells.count("TRELLIS_FF") == 32
 
 
 def test_cells_become_resources() -> None:

@@ -64,7 +64,7 @@ BOARDS: Mapping[str, Board] = {
             Resources(230_400, 460_800, 312, 96, 1_728, unconfirmed=("bram", "uram")),
             200,
             EngineConfig(
-                array_size=32, vector_lanes=8, adam_lanes=8,
+                array_size=32, vector_lanes=4, adam_lanes=16,
                 depths=Depths(
                     code=256, vector=512, a=7168, b=6144, parameters=4096, bias=64, mask=2048,
                 ),

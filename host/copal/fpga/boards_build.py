@@ -258,7 +258,7 @@ def _text(told: dict[str, Any]) -> str:
     if told.get("fmax_proxy_mhz"):
         lines.append(
             f"clock proxy: {told['fmax_proxy_mhz']:.1f} MHz, {ecp5.ENGINE.lanes} lanes placed and "
-            "routed on ECP5, a slower fabric"
+            f"routed on an ECP5 of speed grade {ecp5.SPEED_GRADE}, a slower fabric"
         )
     if "clock_mhz" in told:
         lines.append(f"the board's design asks for {told['clock_mhz']} MHz (not confirmed)")

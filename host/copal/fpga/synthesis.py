@@ -2,7 +2,8 @@
 """Cell counts of an engine by yosys: an estimate. Nothing is placed, no time is known.
 
 Lanes, of which there are many, are synthesised once and counted as often as they are instantiated:
-what yosys would save across their borders is not saved. Everything else is one module.
+what yosys would save across their borders is not saved. On Xilinx' families everything else is one
+module.
 """
 
 from __future__ import annotations
@@ -45,8 +46,12 @@ CELLS: Mapping[str, tuple[tuple[str, str, float], ...]] = {
         (r"MULT18X18D", "dsp", 1),
     ),
 }
-#: Modules of `hls/dslx` of which an engine has one or two a lane, row or column.
-LANES = ("row", "pick", "post", "gather", "vec", "adam")
+ROW = "array_row"
+#: Modules of which an engine has one or two a lane, row or column.
+LANES = (ROW, "pick", "post", "gather", "vec", "adam")
+#: Modules whose parts, but for `LANES`, become one with them before an ECP5 is mapped: those with
+#: many pipeline stages, and those that hold a signal of a part at a constant.
+JOINED = ("vec", "adam", "squares", "shrink", "control", ROW, "*array*")
 #: Memories that UltraRAM is for: parameters, moments and gradients, as flattened. Left to itself
 #: yosys gives it the banks of A and B as well, more than a device has, and leaves block RAM unused.
 ULTRA = ("*.u_optimiser.g_pair*.mem", "*.u_g.mem")
@@ -75,25 +80,41 @@ def commands(family: str, top: str, netlist: Path | None = None) -> tuple[str, .
 
     Passes that look at the whole design once a module make an hour of hundreds of small modules,
     such as pipeline stages: only `LANES` stay modules. The multiplexers behind LUTs are left out:
-    with them yosys takes half as many LUTs again for what chooses one of many words.
+    with them yosys takes half as many LUTs again for what chooses one of many words. For an ECP5,
+    where the netlist is placed, all but the parts of `JOINED` stay modules until they are mapped:
+    within one yosys makes one register of equal ones, however far apart their readers lie.
     """
+    keep = f"setattr -mod -set keep_hierarchy 1 {' '.join(LANES)}"
+    units = (f"hierarchy -top {top}", keep, "proc")
     if family == "ecp5":
-        return (f"synth_ecp5 -top {top}" + (f" -json {netlist}" if netlist else ""),)
-    passes = [
-        f"hierarchy -top {top}",
-        f"setattr -mod -set keep_hierarchy 1 {' '.join(LANES)}",
-        "proc",
+        return (
+            *units,
+            f"flatten {' '.join(JOINED)}",
+            f"synth_ecp5 -noflatten -top {top}",
+            "setattr -mod -unset keep_hierarchy *",
+            "flatten",
+            "opt_clean -purge",
+            "opt_lut_ins -tech lattice",
+            "opt_clean",
+            *([f"write_json {netlist}"] if netlist else []),
+        )
+    ultra = f'setattr -set ram_style "ultra" {" ".join(f"m:{m}" for m in ULTRA)}'
+    placed = [ultra] if family == "xcup" else []
+    return (
+        *units,
         "flatten",
-    ]
-    if family == "xcup":
-        passes.append(f'setattr -set ram_style "ultra" {" ".join(f"m:{m}" for m in ULTRA)}')
-    return (*passes, f"synth_xilinx -family {family} -noiopad -nowidelut -top {top}")
+        *placed,
+        f"synth_xilinx -family {family} -noiopad -nowidelut -top {top}",
+    )
 
 
 def synthesise(
     files: Sequence[Path], top: str, family: str, out: Path, netlist: Path | None = None
 ) -> Counts:
     """Counts what a design takes, in a process of its own; the result is kept in `out`.
+
+    yosys puts the sums of products into the blocks of a DSP48E1 (xc7), not of a DSP48E2 (xcup),
+    which has all that a DSP48E1 has: rows of lanes are counted as for xc7 in both.
 
     Args:
         files: Verilog files, headers included.
@@ -109,7 +130,8 @@ def synthesise(
     tools.require("synthesis", ["pyosys"])
     out.mkdir(parents=True, exist_ok=True)
     kept, stat, log = out / "counts.json", out / "stat.txt", out / "yosys.log"
-    key = _key(files, "; ".join(commands(family, top)))
+    row = commands("xc7", ROW) if family == "xcup" else ()
+    key = _key(files, "; ".join((*commands(family, top), *row)))
     if kept.is_file() and (netlist is None or netlist.is_file()):
         found = json.loads(kept.read_text())
         if found.pop("key") == key:
@@ -131,7 +153,14 @@ def synthesise(
         got = done.stdout.strip()[-400:] or f"exit status {done.returncode}"
         raise FpgaError("yosys", "a design that it can synthesise", got, f"see {log}")
     text = stat.read_text()
-    counts = count(json.loads(text[text.index("{") :])["design"]["num_cells_by_type"], family)
+    told = json.loads(text[text.index("{") :])
+    counts = count(told["design"]["num_cells_by_type"], family)
+    cells = {name[1:]: module["num_cells_by_type"] for name, module in told["modules"].items()}
+    if row and ROW in cells:
+        packed = asdict(synthesise(files, ROW, "xc7", out / ROW))
+        number = sum(c.get(ROW, 0) for c in cells.values())
+        own = asdict(count(cells[ROW], family))
+        counts = Counts(**{k: n + number * (packed[k] - own[k]) for k, n in asdict(counts).items()})
     builds.write_text(kept, json.dumps({"key": key, **asdict(counts)}))
     return counts
 
