@@ -99,11 +99,10 @@ def commands(family: str, top: str, netlist: Path | None = None) -> tuple[str, .
             *([f"write_json {netlist}"] if netlist else []),
         )
     ultra = f'setattr -set ram_style "ultra" {" ".join(f"m:{m}" for m in ULTRA)}'
-    placed = [ultra] if family == "xcup" else []
     return (
         *units,
         "flatten",
-        *placed,
+        *([ultra] if family == "xcup" else []),
         f"synth_xilinx -family {family} -noiopad -nowidelut -top {top}",
     )
 
@@ -112,9 +111,6 @@ def synthesise(
     files: Sequence[Path], top: str, family: str, out: Path, netlist: Path | None = None
 ) -> Counts:
     """Counts what a design takes, in a process of its own; the result is kept in `out`.
-
-    yosys puts the sums of products into the blocks of a DSP48E1 (xc7), not of a DSP48E2 (xcup),
-    which has all that a DSP48E1 has: rows of lanes are counted as for xc7 in both.
 
     Args:
         files: Verilog files, headers included.
@@ -157,10 +153,8 @@ def synthesise(
     counts = count(told["design"]["num_cells_by_type"], family)
     cells = {name[1:]: module["num_cells_by_type"] for name, module in told["modules"].items()}
     if row and ROW in cells:
-        packed = asdict(synthesise(files, ROW, "xc7", out / ROW))
-        number = sum(c.get(ROW, 0) for c in cells.values())
-        own = asdict(count(cells[ROW], family))
-        counts = Counts(**{k: n + number * (packed[k] - own[k]) for k, n in asdict(counts).items()})
+        packed = synthesise(files, ROW, "xc7", out / ROW)
+        counts = _with_rows(counts, cells, packed)
     builds.write_text(kept, json.dumps({"key": key, **asdict(counts)}))
     return counts
 
@@ -172,6 +166,22 @@ def count(cells: Mapping[str, int], family: str) -> Counts:
         number = sum(n for cell, n in cells.items() if re.fullmatch(pattern, cell))
         found[resource] = found.get(resource, 0) + amount * number
     return Counts(**found)
+
+
+def _with_rows(counts: Counts, cells: Mapping[str, Mapping[str, int]], packed: Counts) -> Counts:
+    """Counts of a design for xcup with its rows of lanes as for xc7.
+
+    yosys puts the sums of products into the blocks of a DSP48E1 (xc7), not of a DSP48E2 (xcup),
+    which has all that a DSP48E1 has.
+
+    Args:
+        counts: As yosys has them.
+        cells: Cells by module.
+        packed: Counts of a row for xc7.
+    """
+    number = sum(module.get(ROW, 0) for module in cells.values())
+    row, own = asdict(packed), asdict(count(cells[ROW], "xcup"))
+    return Counts(**{k: n + number * (row[k] - own[k]) for k, n in asdict(counts).items()})
 
 
 def _key(files: Sequence[Path], passes: str) -> str:
