@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import json
 from collections.abc import Mapping
@@ -24,13 +25,14 @@ _WRITERS = {"profile": "`copal profile` writes one", "plan": "`copal allocate` w
 
 
 @dataclasses.dataclass(frozen=True)
-class Document:
+class Document(abc.ABC):
     """A frozen dataclass that is kept as a file."""
 
     kind: ClassVar[str]
     """`profile` or `plan`: names it in messages, and its version in the file."""
 
     @classmethod
+    @abc.abstractmethod
     def parse(cls, data: Mapping[str, Any]) -> Self:
         """The document from the JSON values of its version.
 
@@ -38,7 +40,6 @@ class Document:
             KeyError: Something is missing.
             TypeError, ValueError, AttributeError: Something is of another kind.
         """
-        raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
