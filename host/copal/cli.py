@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import tyro
 
 from copal.bounds import MOST_ROWS, MOST_WIDTH, at_most, check_count, check_hidden
-from copal.errors import CopalError, UnknownNameError
+from copal.errors import ConfigError, CopalError, UnknownNameError, reason
 
 Config = TypeVar("Config")
 
@@ -111,7 +111,6 @@ def _train_planned(config: Any, named: set[str], automatic: set[str]) -> int:
     """Trains by the plan that is given, or by one that is made first."""
     from copal.codesign import train as planned
     from copal.codesign.plan import Plan
-    from copal.errors import ConfigError
 
     if config.plan is not None and automatic:
         name = min(automatic)
@@ -190,7 +189,6 @@ def program(args: Sequence[str]) -> int:
     if verb is None:
         return 0
     config = _parse(ShowConfig, "copal program show", args[1:])
-    from copal.errors import ConfigError, reason
     from copal.program import show
 
     check_count("batch_size", config.batch_size, at_most(MOST_ROWS))
