@@ -111,7 +111,7 @@ def test_pointer_shows_the_values_of_the_nearest_point(
     assert f"{line['mean'][i]:.4g}" in shown.replace(",", "")
     assert "[" in shown
     step = float(shown.split("environment steps")[1].split()[0].replace(",", ""))
-    assert abs(step - wanted) == pytest.approx(nearest, abs=5)
+    assert abs(step - wanted) == pytest.approx(nearest, abs=1)
     assert page.value("document.querySelectorAll('#evaluation-steps .pointer circle').length") == 2
     page.point(2, 2)
     assert page.value("document.getElementById('tip').hidden")
