@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
-from copal.errors import BackendUnavailableError, ConfigError
+from copal.errors import BackendUnavailableError, ConfigError, reason
 
 
 def root(folder: str, file: str) -> Path:
@@ -66,7 +66,7 @@ def writable(folder: Path, setting: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(setting, "a folder that can be made", str(error)) from error
+        raise ConfigError(setting, "a folder that can be made", reason(error)) from error
     if not os.access(folder, os.W_OK):
         raise ConfigError(setting, "a folder that can be written to", f"`{folder}`")
     return folder
@@ -104,7 +104,7 @@ def once(place: Path, make: Callable[[Path], Path]) -> Path:
                 with workspace(place) as work:
                     make(work).replace(place)
     except OSError as error:
-        raise no_room(place.parent, str(error)) from error
+        raise no_room(place.parent, reason(error)) from error
     return place
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from copal.adapters._peer import require
-from copal.errors import CheckpointError, ConfigError, EmptyReplayError, SchemaError
+from copal.errors import CheckpointError, ConfigError, EmptyReplayError, SchemaError, reason
 
 require("torchrl", "torchrl", "0.14")
 
@@ -221,7 +221,7 @@ class Storage(TensorStorage):
         try:
             text = (folder / "keys.json").read_text(encoding="utf-8")
         except OSError as e:
-            raise CheckpointError(str(path), "a folder that dumps wrote", str(e)) from e
+            raise CheckpointError(str(path), "a folder that dumps wrote", reason(e)) from e
         keys = {name: _key(parts) for name, parts in json.loads(text).items()}
         self._take(PrioritizedReplay.load(folder / _FILE) if keys else None, keys)
 
@@ -397,7 +397,7 @@ class PrioritizedSampler(PeerSampler):
         try:
             settings = json.loads((folder / "sampler.json").read_text(encoding="utf-8"))
         except OSError as e:
-            raise CheckpointError(str(path), "a folder that dumps wrote", str(e)) from e
+            raise CheckpointError(str(path), "a folder that dumps wrote", reason(e)) from e
         self._alpha, self._beta = settings["alpha"], settings["beta"]
         self.eps = settings["eps"]
         file = folder / _FILE

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from copal.errors import ConfigError
+from copal.errors import ConfigError, reason
 
 
 def require_matplotlib(setting: str = "plot") -> Any:
@@ -118,5 +118,5 @@ def save(figure: Any, path: Path) -> None:
         figure.savefig(path)
     except (ValueError, OSError) as error:
         raise ConfigError(
-            "plot", "an image file such as picture.svg", str(path), str(error)
+            "plot", "an image file such as picture.svg", str(path), reason(error)
         ) from error
